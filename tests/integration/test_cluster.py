@@ -1,6 +1,7 @@
 """Three brokers as processes: what a cluster keeps through kills, pauses, cuts and bad disks."""
 
 import contextlib
+import os
 import re
 import shutil
 import signal
@@ -12,8 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import headwater
+from headwater.cli.app import command as headwater_command
 from headwater.processes.child import NotStarted
 from headwater.testing import Cluster
 
@@ -196,6 +199,62 @@ def test_up_with_brokers_shows_what_happens_and_stops_in_order(tmp_path: Path) -
     )  # fmt: skip
     assert again.returncode == 1
     assert "headwater-data holds the data of a cluster: start it with --brokers" in again.stderr
+
+
+def test_up_with_brokers_starts_its_store_again_and_stops_in_order_without_a_reader(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-m", "headwater", "up", "--brokers", "2", "--port", "0"]
+    (tmp_path / "headwater-data" / "brokers" / "2.bak").mkdir(parents=True)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    guard = threading.Timer(4 * PATIENCE_S, process.kill)
+    guard.start()
+    try:
+        bootstrap = process.stdout.readline().partition(" ready at ")[2].split()[0]
+        (store,) = [pid for pid, words in _children(process.pid).items() if "store" in words]
+        os.kill(store, signal.SIGKILL)
+        for line in process.stderr:
+            if line.startswith("the metadata store starts again"):
+                break
+        with headwater.Admin(
+            bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_S * 1000
+        ) as admin:
+            admin.create_topics(["orders"])
+        process.stderr.close()  # as at Ctrl-C of `headwater up --brokers 2 2>&1 | tee log`
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        guard.cancel()
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    for broker_id in (1, 2):
+        folder = tmp_path / "headwater-data" / "brokers" / str(broker_id)
+        assert (folder / ".kafka_cleanshutdown").exists()
+
+
+def _children(parent: int) -> dict[int, list[str]]:
+    """The command lines of the processes that `parent` started."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                found[int(folder.name)] = (folder / "cmdline").read_text().split("\0")
+    return found
+
+
+def test_a_zookeeper_that_does_not_answer_is_named_in_one_line(tmp_path: Path) -> None:
+    options = ["--zookeeper", "127.0.0.1:1", "-o", "zookeeper.connection.timeout.ms=500"]
+    up = subprocess.run(
+        [sys.executable, "-m", "headwater", "up", "--brokers", "2", "--port", "0", *options],
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert up.returncode == 1
+    assert "no server of zookeeper.connect=127.0.0.1:1 answered within 500 ms" in up.stderr
+    demo = CliRunner().invoke(headwater_command, ["demo", "failover", "--zookeeper", "nonsense"])
+    assert (demo.exit_code, "zookeeper cannot be 'nonsense'" in demo.stderr) == (1, True)
 
 
 def test_the_failover_demo_loses_nothing(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """`headwater demo failover`: kill brokers under load, lose nothing."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import click
@@ -10,6 +11,7 @@ from headwater.client.consumer.blocking import Consumer
 from headwater.client.producer.blocking import Producer
 from headwater.client.producer.futures import SendFuture
 from headwater.errors import KafkaError
+from headwater.processes.child import NotStarted
 from headwater.seams.clock import SystemClock
 from headwater.testing.cluster import Cluster
 
@@ -37,7 +39,7 @@ def failover(zookeeper: str | None) -> None:
     acknowledged record was consumed, once. Exits with 1 otherwise.
     """
     click.echo("starting three brokers and their metadata store")
-    with Cluster(3, zookeeper=zookeeper) as cluster:
+    with _cluster(zookeeper) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS, configs={"min.insync.replicas": "2"})
         click.echo(f"ready at {cluster.bootstrap}; topic {TOPIC}: 3 partitions, 3 replicas")
         load = _Load(cluster.bootstrap)
@@ -48,6 +50,18 @@ def failover(zookeeper: str | None) -> None:
         finally:
             load.stop()
     _report(load)
+
+
+@contextmanager
+def _cluster(zookeeper: str | None) -> Iterator[Cluster]:
+    try:
+        cluster = Cluster(3, zookeeper=zookeeper).start()
+    except (NotStarted, ValueError) as problem:
+        raise click.ClickException(str(problem)) from None
+    try:
+        yield cluster
+    finally:
+        cluster.close()
 
 
 def _faults(cluster: Cluster) -> list[tuple[str, Callable[[], str]]]:

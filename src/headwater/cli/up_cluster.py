@@ -1,12 +1,13 @@
 """`headwater up --brokers N`: a cluster on this machine, one process per broker.
 
 This process serves nothing. It starts a store (unless a ZooKeeper is given) and the brokers, prints
-what happens to them, starts a broker that ended, and stops everything in order: brokers one after
-another, so that each hands its partitions over, and the store last.
+what happens to them, starts what ended, and stops everything in order: brokers one after another, so
+that each hands its partitions over, and the store last.
 """
 
 import contextlib
 import json
+import subprocess
 import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -55,7 +56,7 @@ def run(options: ClusterOptions) -> None:
         cluster.start()
         cluster.watch()
     except KeyboardInterrupt:
-        click.echo("stopping; press Ctrl-C again to kill the brokers", err=True)
+        _say("stopping; press Ctrl-C again to kill the brokers")
     except NotStarted as problem:
         raise click.ClickException(str(problem)) from None
     finally:
@@ -70,8 +71,10 @@ class _LocalCluster:
         first = DEFAULT_PORT if options.port is None else options.port
         ids = range(1, options.brokers + 1)
         self._ports = {at: first + at - 1 if first else unused_port() for at in ids}
-        self._store: Child | None = None
-        self._brokers: dict[int, _SupervisedBroker] = {}
+        self._store: _Supervised | None = None
+        self._brokers: dict[int, _Supervised] = {}
+        # While brokers start or stop, partitions without a leader are no news.
+        self._serving = threading.Event()
         self._view = ClusterView()
         self._admin: BlockingAdmin | None = None
 
@@ -86,8 +89,8 @@ class _LocalCluster:
         for broker_id, port in self._ports.items():
             settings = self._settings(broker_id, port, zookeeper)
             child = broker_process(settings, "--log-level", self._options.log_level)
-            child.on_log_line = partial(_print_warning, broker_id)
-            self._brokers[broker_id] = _SupervisedBroker(broker_id, child, SystemClock())
+            child.on_log_line = partial(self._print_warning, broker_id)
+            self._brokers[broker_id] = _Supervised(f"broker {broker_id}", child, SystemClock())
         for broker in self._brokers.values():
             broker.launch()
         for broker in self._brokers.values():
@@ -95,15 +98,22 @@ class _LocalCluster:
         self._say_ready()
 
     def _start_store(self) -> str:
-        self._store = store_process(self._folder / "store", 0)
+        # A port of its own: brokers must find a store that is started again.
+        child = store_process(self._folder / "store", self._store_port())
+        self._store = _Supervised("the metadata store", child, SystemClock())
         self._store.launch()
-        address = self._store.wait_ready()
-        click.echo(
+        address = child.wait_ready()
+        _say(
             f"metadata store at {address}: one process with one disk, for development; "
-            "in production, run a ZooKeeper ensemble (--zookeeper)",
-            err=True,
+            "in production, run a ZooKeeper ensemble (--zookeeper)"
         )
         return address
+
+    def _store_port(self) -> int:
+        taken = {one for port in self._ports.values() for one in (port, _broker_port(port))}
+        while (port := unused_port()) in taken:
+            pass
+        return port
 
     def _settings(self, broker_id: int, port: int, zookeeper: str) -> dict[str, str]:
         node = node_settings(
@@ -124,21 +134,25 @@ class _LocalCluster:
         else:
             click.echo(f"headwater is ready at {addresses} (data in {self._folder})")
         for idle in _idle_folders(self._folder, self._brokers):
-            click.echo(
-                f"{idle} holds a broker that is not started: its replicas stay offline "
-                f"until --brokers is at least {idle.name}",
-                err=True,
+            _say(
+                f"{idle} holds a broker that is not started: partitions that only it has in sync "
+                f"have no leader until --brokers is at least {idle.name}"
             )
 
     # -- serving
 
     def watch(self) -> None:
-        """Print what changes; start brokers that ended."""
+        """Print what changes; start what ended."""
+        self._serving.set()
         never = threading.Event()
         while not never.wait(_WATCH_S):
-            for broker in self._brokers.values():
-                broker.keep_running()
+            for one in self._supervised:
+                one.keep_running()
             self._print_changes()
+
+    @property
+    def _supervised(self) -> list["_Supervised"]:
+        return [*([self._store] if self._store is not None else []), *self._brokers.values()]
 
     def _print_changes(self) -> None:
         try:
@@ -153,34 +167,41 @@ class _LocalCluster:
         except KafkaError:
             return  # no broker answers now; one that ended was reported
         for line in changes(self._view, view):
-            click.echo(line, err=True)
+            _say(line)
         self._view = view
+
+    def _print_warning(self, broker_id: int, line: str) -> None:
+        """Show what a broker warns of; its whole log is in a file."""
+        shown = (
+            ("WARNING", "ERROR", "CRITICAL") if self._serving.is_set() else ("ERROR", "CRITICAL")
+        )
+        if any(f" {level} " in line for level in shown):
+            _say(f"broker {broker_id}: {line}")
 
     # -- stopping
 
     def stop(self) -> None:
         """Stop the brokers one after another, so that each hands over, and then the store."""
+        self._serving.clear()
         if self._admin is not None:
             with contextlib.suppress(KafkaError):
                 self._admin.close(_CLOSE_S)
         try:
             for broker in self._brokers.values():
-                if broker.child.runs:
-                    broker.child.stop()
-                    click.echo(f"broker {broker.broker_id} stopped", err=True)
+                broker.stop()
         finally:
             for broker in self._brokers.values():
                 broker.child.kill()
             if self._store is not None:
-                self._store.stop()
+                self._store.child.stop()
 
 
-class _SupervisedBroker:
-    """A broker process, started again when it ends; not forever if it ends at once each time."""
+class _Supervised:
+    """A process that is started again when it ends; not forever if it ends at once each time."""
 
-    def __init__(self, broker_id: int, child: Child, clock: SystemClock) -> None:
-        self.broker_id = broker_id
+    def __init__(self, name: str, child: Child, clock: SystemClock) -> None:
         self.child = child
+        self._name = name
         self._now_ms = clock.monotonic_ms
         self._launched_ms = 0
         self._ended_ms: int | None = None
@@ -198,28 +219,38 @@ class _SupervisedBroker:
             self._ended_ms = now_ms
             self._report_end(now_ms)
         elif now_ms - self._ended_ms >= _RESTART_MS:
-            click.echo(f"broker {self.broker_id} starts again", err=True)
+            _say(f"{self._name} starts again")
             self.launch()
 
     def _report_end(self, now_ms: int) -> None:
         quick = now_ms - self._launched_ms < _QUICK_END_MS
         self._quick_ends = self._quick_ends + 1 if quick else 0
-        what = f"broker {self.broker_id} ended ({self.child.how_it_ended()})"
+        what = f"{self._name} ended ({self.child.how_it_ended()})"
         if self._quick_ends >= _MAX_QUICK_ENDS:
             what += f" {_MAX_QUICK_ENDS} times in a row; it stays down"
-        click.echo(f"{what}: its log is {self.child.log_file}", err=True)
+        _say(f"{what}: its log is {self.child.log_file}")
+
+    def stop(self) -> None:
+        if not self.child.runs:
+            return
+        try:
+            self.child.stop()
+        except subprocess.TimeoutExpired as late:
+            _say(f"{self._name} did not stop within {late.timeout:g} s and was killed")
+        else:
+            _say(f"{self._name} stopped")
+
+
+def _say(line: str) -> None:
+    """Print to standard error; a reader that is gone (`| tee`, at Ctrl-C) must not stop the rest."""
+    with contextlib.suppress(OSError):
+        click.echo(line, err=True)
 
 
 def _broker_port(client_port: int) -> int:
     """Where a broker listens for others: the same at each start, so that it is known again."""
     above = client_port + BROKER_PORTS_ABOVE
     return above if above < 2**16 else client_port - BROKER_PORTS_ABOVE
-
-
-def _print_warning(broker_id: int, line: str) -> None:
-    """Show what a broker warns of; its whole log is in a file."""
-    if any(f" {level} " in line for level in ("WARNING", "ERROR", "CRITICAL")):
-        click.echo(f"broker {broker_id}: {line}", err=True)
 
 
 def _refuse_single_broker(folder: Path) -> None:
@@ -231,5 +262,5 @@ def _refuse_single_broker(folder: Path) -> None:
 
 def _idle_folders(folder: Path, started: Iterable[int]) -> list[Path]:
     """Data of brokers with a higher number than those that run."""
-    found = (folder / BROKERS_FOLDER).glob("[0-9]*")
+    found = (path for path in (folder / BROKERS_FOLDER).glob("*") if path.name.isdecimal())
     return sorted(path for path in found if int(path.name) not in set(started))

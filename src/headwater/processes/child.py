@@ -26,6 +26,7 @@ class Child:
         self._process: subprocess.Popen[str] | None = None
         # Where the log of this launch begins.
         self._log_start = 0
+        self._copying: threading.Thread | None = None
 
     @property
     def pid(self) -> int:
@@ -38,6 +39,10 @@ class Child:
 
     def launch(self) -> None:
         """Start the process without waiting for it."""
+        if self.runs:
+            raise RuntimeError(
+                f"headwater {self._arguments[0]} runs already, as process {self.pid}: stop it first"
+            )
         self._close_pipes()
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("a") as log:
@@ -52,14 +57,16 @@ class Child:
             )
         if self.on_log_line is not None:
             arguments = (process, self.on_log_line)
-            threading.Thread(target=self._copy_log, args=arguments, daemon=True).start()
+            self._copying = threading.Thread(target=self._copy_log, args=arguments, daemon=True)
+            self._copying.start()
 
     def _copy_log(self, process: "subprocess.Popen[str]", on_line: Callable[[str], None]) -> None:
         assert process.stderr is not None
         with self.log_file.open("a", buffering=1) as log, process.stderr as lines:
             for line in lines:
                 log.write(line)
-                on_line(line.rstrip())
+                with contextlib.suppress(OSError):  # a terminal that is gone does not end the log
+                    on_line(line.rstrip())
 
     def wait_ready(self) -> str:
         """Wait for the line that says where it listens, and return the address."""
@@ -67,8 +74,10 @@ class Child:
         assert process.stdout is not None
         line = process.stdout.readline()
         if " ready at " not in line:
-            process.communicate(timeout=STOP_TIMEOUT_S)  # closes its pipes too
-            self._process = None
+            process.wait(STOP_TIMEOUT_S)
+            if self._copying is not None:
+                self._copying.join(STOP_TIMEOUT_S)
+            self._close_pipes()
             said = self.log_file.read_bytes()[self._log_start :].decode(errors="replace")
             raise NotStarted(f"headwater {self._arguments[0]} did not start: {_end_of(said)}")
         return line.partition(" ready at ")[2].split()[0]

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import TypeAlias, TypeVar
 
 from headwater.client.admin import BlockingAdmin, NewTopic
+from headwater.config.addresses import address_problem
 from headwater.errors import KafkaError
 from headwater.model import NO_LEADER
 from headwater.processes.child import Child, broker_process, store_process
@@ -53,6 +54,11 @@ class Cluster:
         zookeeper: str | None = None,
         data_dir: str | Path | None = None,
     ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        for server in zookeeper.partition("/")[0].split(",") if zookeeper is not None else ():
+            if problem := address_problem(server):
+                raise ValueError(f"zookeeper cannot be {zookeeper!r}: {problem}")
         chosen = {name: setting_text(value) for name, value in (settings or {}).items()}
         self.settings = {
             **DEFAULTS,
@@ -84,6 +90,7 @@ class Cluster:
 
     def address(self, broker_id: int) -> str:
         """The address of one broker."""
+        self._check_id(broker_id)
         return f"127.0.0.1:{self._nodes[broker_id].client_port}"
 
     def pid(self, broker_id: int) -> int:
@@ -159,8 +166,11 @@ class Cluster:
 
     def kill(self, *broker_ids: int) -> None:
         """End brokers with SIGKILL, all of them at once."""
-        with ThreadPoolExecutor(len(broker_ids)) as threads:
-            list(threads.map(lambda broker_id: self._child(broker_id).kill(), broker_ids))
+        if not broker_ids:
+            raise ValueError("name the brokers to kill: kill(1), or kill(*cluster.broker_ids)")
+        children = [self._child(broker_id) for broker_id in broker_ids]
+        with ThreadPoolExecutor(len(children)) as threads:
+            list(threads.map(Child.kill, children))
 
     def pause(self, broker_id: int) -> None:
         """Freeze a broker (SIGSTOP): it keeps its connections and answers nothing."""
@@ -211,6 +221,9 @@ class Cluster:
         `one_way`: what `one` sends does not reach `other`, the opposite direction works.
         """
         relays = self._running_relays()
+        for node in (one, other):
+            if node != STORE:
+                self._check_id(node)
         relays.cut(one, other)
         if not one_way:
             relays.cut(other, one)
@@ -267,13 +280,16 @@ class Cluster:
 
     # -- inside
 
-    def _child(self, broker_id: int) -> Child:
-        node = self._nodes.get(broker_id)
-        if node is None:
+    def _check_id(self, broker_id: Node) -> None:
+        if broker_id not in self._nodes:
             raise ValueError(f"there is no broker {broker_id}: this cluster has {self.broker_ids}")
-        if node.child is None:
+
+    def _child(self, broker_id: int) -> Child:
+        self._check_id(broker_id)
+        child = self._nodes[broker_id].child
+        if child is None:
             raise RuntimeError("the cluster is not started: use `with Cluster(3)`, or start()")
-        return node.child
+        return child
 
     def _running_relays(self) -> Relays:
         if self._relays is None:
