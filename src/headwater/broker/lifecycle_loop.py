@@ -263,6 +263,8 @@ class BrokerServer:
         else:
             parts.reserve.make()
         parts.housekeeping.start()
+        if self._local_store is not None and self._local_store.is_shared:
+            context.producer_ids.claim_ahead()  # new producers come also while the store is away
         context.serving = True
         for connection in list(context.connection_quotas.open):
             if isinstance(connection, ServerConnection):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headwater.broker.producer_ids import ProducerIdBlocks
+from headwater.broker.producer_ids import BLOCK_SIZE, REFILL_BELOW, ProducerIdBlocks
 from headwater.controller.commands import (
     AlterConfigs,
     AlteredResource,
@@ -24,7 +24,7 @@ from headwater.controller.state import (
     PartitionRegistration,
     TopicState,
 )
-from headwater.controller.store.metadata_store import StoreError
+from headwater.controller.store.metadata_store import StoreError, StoreFailure
 from headwater.controller.store.znodes import BrokerNode
 from headwater.controller.topic_rules import ControllerSettings, plan_partitions
 from headwater.errors import E, KafkaError
@@ -568,6 +568,27 @@ def test_old_notifications_are_cleared_away(broker):
 
 
 # Producer ids
+
+
+def test_producer_ids_are_given_out_while_the_store_is_away(broker, monkeypatch):
+    ids, given = ProducerIdBlocks(broker.store, 1), []
+    ids.claim_ahead()
+    broker.loop.run()
+    for _ in range(BLOCK_SIZE - REFILL_BELOW + 1):
+        ids.next(given.append)
+    broker.loop.run()
+
+    def away(path, reply):
+        reply(StoreError(StoreFailure.SESSION_EXPIRED, path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.store, "get", away)
+        while len(given) < 2 * BLOCK_SIZE:
+            ids.next(given.append)
+        ids.next(given.append)
+    assert given[:-1] == list(range(2 * BLOCK_SIZE))
+    assert isinstance(given[-1], KafkaError)
+    assert broker.call(ids.next) == 2 * BLOCK_SIZE
 
 
 def test_producer_ids_are_never_given_out_twice(broker):

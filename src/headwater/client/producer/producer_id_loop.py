@@ -51,18 +51,10 @@ class ProducerIdLoop:
         self._closed = True
 
     async def _ask(self) -> None:
-        backoff = self._cluster.backoff()
+        last: list[Exception] = []
         try:
-            while not self._closed:
-                try:
-                    await self._ask_once()
-                except (KafkaError, OSError) as problem:
-                    if isinstance(problem, KafkaError) and not problem.code.retriable:
-                        self._hopeless(_no_id(problem))
-                        return
-                    await asyncio.sleep(backoff.next_ms() / 1000)
-                else:
-                    return
+            with self._cluster.waiting("a producer id", lambda: last[-1] if last else None):
+                await self._ask_until_told(last)
         except Exception as fault:
             log.exception("internal error while asking for a producer id")
             error = LoopDiedError(f"internal error while asking for a producer id: {fault!r}")
@@ -71,6 +63,21 @@ class ProducerIdLoop:
         finally:
             self._asking = False
             self._done()
+
+    async def _ask_until_told(self, last: list[Exception]) -> None:
+        """Ask again past errors that may pass; the newest of them is in `last`."""
+        backoff = self._cluster.backoff()
+        while not self._closed:
+            try:
+                await self._ask_once()
+            except (KafkaError, OSError) as problem:
+                last[:] = [problem]
+                if isinstance(problem, KafkaError) and not problem.code.retriable:
+                    self._hopeless(_no_id(problem))
+                    return
+                await asyncio.sleep(backoff.next_ms() / 1000)
+            else:
+                return
 
     async def _ask_once(self) -> None:
         node = await self._cluster.any_node()

@@ -452,7 +452,7 @@ class Sender:
         """What kept `batch` from being stored, as the end of a sentence."""
         if not batch.attempts and self._cluster.leader(batch.queue.key) is None:
             known = self._cluster.problems.get(batch.queue.topic)
-            return f"; no leader is known for it ({known.text if known else 'no broker answers'})"
+            return f"; no leader is known for it ({known.text if known else self._cluster.trouble})"
         return f"; the last problem: {batch.problem}" if batch.problem else ""
 
     def _too_late(self, batch: ProducerBatch) -> KafkaError:
