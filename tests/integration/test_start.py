@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,18 @@ def test_one_line_when_ready_and_a_clean_end(tmp_path, signum):
         assert process.stdout.read() == "", "one line, no more"
         assert "Traceback" not in process.stderr.read()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_that_waits_for_its_cluster_can_be_stopped(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        settings = [f"zookeeper.connect={address}", "zookeeper.connection.timeout.ms=2000000000"]
+        options = [text for setting in settings for text in ("-o", setting)]
+        with start("up", "--port", "0", "--data-dir", tmp_path, *options) as process:
+            silent.accept()[0].close()  # it has begun to wait
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0
+            assert process.stdout.read() == ""
 
 
 def test_the_line_as_json(tmp_path):

@@ -40,11 +40,8 @@ async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> N
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stopped.set)
     gc.disable()
-    try:
-        await broker.start()
-    except BaseException:
-        broker.abandon()
-        raise
+    if not await _started(broker, stopped):
+        return
     _collect_rarely()
     first = broker.listeners[0]
     on_ready(f"{first.host or '127.0.0.1'}:{first.port}")
@@ -55,6 +52,23 @@ async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> N
     await broker.stop()
     if broker.storage_lost.is_set():
         raise LogDirError("the disks failed (see the log): repair them and restart the broker")
+
+
+async def _started(broker: BrokerServer, stopped: asyncio.Event) -> bool:
+    """Start the broker; False if it was stopped first, perhaps because it waits for others."""
+    starting, stopping = (asyncio.ensure_future(one) for one in (broker.start(), stopped.wait()))
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    try:
+        if starting.cancel():
+            await asyncio.gather(starting, return_exceptions=True)
+            broker.abandon()
+            return False
+        starting.result()
+    except BaseException:
+        broker.abandon()
+        raise
+    return True
 
 
 def _collect_rarely() -> None:

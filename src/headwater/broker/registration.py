@@ -172,10 +172,13 @@ class PreviousRegistration:
             self._store.get(BrokerNode.path(self._broker_id), self._read)
 
     def _read(self, node: Znode | StoreError) -> None:
-        if isinstance(node, Znode) and self.node is None:
+        if isinstance(node, Znode) and self.node is None and self._gone is not None:
             self.node = BrokerNode.decode(self._broker_id, node.data)
             log.info(
-                "an earlier registration of this broker exists; waiting for its session to end"
+                "node.id %d is registered at %s, by an earlier run of this broker or by another one; "
+                "waiting for that session to end",
+                self._broker_id,
+                ", ".join(f"{end.host}:{end.port}" for end in self.node.endpoints),
             )
 
 
