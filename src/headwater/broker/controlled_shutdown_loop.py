@@ -32,9 +32,11 @@ async def hand_over_leadership(context: Context) -> None:
             continue
         answer = await _ask(context)
         if answer.error is E.NONE:
-            _report(answer.remaining)
+            _report([*answer.remaining, *_without_another_replica(context)])
             return
         why = f"{answer.error.name}, {answer.error.text}"
+        if answer.error is E.REQUEST_TIMED_OUT:
+            break  # what was decided may still be carried out; asking again would only take longer
     log.warning(
         "stopping without handing over what this broker leads: %s; "
         "other brokers take over when its session ends",
@@ -74,6 +76,17 @@ def _received(
         answered.set_result(HandoverAnswer(error_of(response.error_code), remaining))
 
     return received
+
+
+def _without_another_replica(context: Context) -> list[TopicPartition]:
+    """What this broker leads alone; the controller does not name it, as in Kafka."""
+    return [
+        replica.topic_partition
+        for replica in context.replicas
+        if replica.is_leader
+        and (known := context.metadata.partition(*replica.topic_partition)) is not None
+        and list(known.replicas) == [context.node_id]
+    ]
 
 
 def _report(remaining: Sequence[TopicPartition]) -> None:

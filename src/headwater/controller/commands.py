@@ -339,5 +339,5 @@ class ControlledShutdown(Command[HandoverAnswer]):
         return HandoverAnswer(why.code)
 
     def overdue(self, outcome: HandoverAnswer, why: KafkaError) -> HandoverAnswer:
-        """Return the outcome: the decision is final, even if some brokers have not applied it yet."""
-        return outcome
+        """Return the error: the store or a broker has not answered, so others may not lead yet."""
+        return HandoverAnswer(why.code)

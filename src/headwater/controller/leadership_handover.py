@@ -34,15 +34,19 @@ class LeadershipHandover:
         leaving = command.broker_id
         self._state.shutting_down.add(leaving)
         remaining: list[TopicPartition] = []
+        led = taken = 0
         batch = StateBatch()
         for seen, at in enumerate(list(self._state.partitions()), 1):
             partition = self._state.partition(at)
+            leads = partition is not None and partition.leader == leaving
+            led += leads
             if partition is not None and leaving in partition.isr and len(partition.replicas) > 1:
                 elected = self._without(leaving, partition)
                 if elected is not None:
+                    taken += leads
                     self._elections.install(at, partition, elected)
                     batch.add(at, partition)
-                elif partition.leader == leaving:
+                elif leads:
                     remaining.append(at)
             if batch.full or seen % PARTITIONS_PER_SCAN == 0:
                 self._write(batch, token)
@@ -50,8 +54,7 @@ class LeadershipHandover:
                 yield
         self._write(batch, token)
         self._outstanding.report(
-            f"broker {leaving} stops: it has handed over what it led"
-            + (f", except {len(remaining)} partitions" if remaining else "")
+            f"broker {leaving} stops: others take over {taken} of the {led} partitions that it leads"
         )
         self._outstanding.decided(token, HandoverAnswer(remaining=remaining))
 

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.broker import controlled_shutdown_loop
 from headwater.broker.controlled_shutdown_loop import ATTEMPTS, hand_over_leadership
-from headwater.controller.commands import HandoverAnswer
+from headwater.controller.commands import ControlledShutdown, HandoverAnswer
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from headwater.wire.messages.control import ControlledShutdownResponse
@@ -23,9 +23,21 @@ class Asked:
         self.closed = 0
         self.node_id = 1
         self.settings = SimpleNamespace(controlled_shutdown_enable=True)
-        self.metadata = SimpleNamespace(controller_id=controller_id, brokers=range(brokers))
+        self.metadata = SimpleNamespace(
+            controller_id=controller_id, brokers=range(brokers), partition=self.partition
+        )
+        self.replicas: list[Any] = []
+        self.assigned: dict[TopicPartition, list[int]] = {}
         self.control = SimpleNamespace(broker_epoch=40)
         self.controller = self.peers = self
+
+    def lead(self, topic: str, index: int, replicas: list[int]) -> None:
+        at = TopicPartition(topic, index)
+        self.replicas.append(SimpleNamespace(topic_partition=at, is_leader=True))
+        self.assigned[at] = replicas
+
+    def partition(self, topic: str, index: int) -> Any:
+        return SimpleNamespace(replicas=self.assigned[TopicPartition(topic, index)])
 
     def submit(self, command: Any, reply: Any) -> None:
         self.requests.append((command.broker_id, command.broker_epoch))
@@ -82,6 +94,26 @@ def test_a_broker_that_nobody_answers_stops_all_the_same(caplog):
     assert "stopping without handing over" in caplog.text
     stop(Asked(controller_id=-1))
     assert "no controller is known" in caplog.text
+
+
+def test_partitions_without_another_replica_are_named_too(caplog):
+    caplog.set_level("INFO")
+    asked = Asked(HandoverAnswer())
+    asked.lead("solo", 0, [1])
+    asked.lead("orders", 0, [1, 2])
+    stop(asked)
+    (record,) = caplog.records
+    assert "no leader until this broker returns: solo-0" in record.getMessage()
+    assert "orders" not in record.getMessage()
+
+
+def test_a_handover_that_takes_too_long_is_not_taken_for_one_that_ended(caplog):
+    command = ControlledShutdown(1, 40)
+    late = KafkaError(E.REQUEST_TIMED_OUT, "begun, not finished")
+    asked = Asked(command.overdue(HandoverAnswer(), late))
+    stop(asked)
+    assert len(asked.requests) == 1
+    assert "stopping without handing over what this broker leads: REQUEST_TIMED_OUT" in caplog.text
 
 
 def test_a_broker_alone_asks_nobody():
