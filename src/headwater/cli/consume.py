@@ -91,7 +91,13 @@ def command(
             "--group reads from the group's position: leave out --from, --until and --partition"
         )
     write = _writer(form, separator)
-    options = client_settings(ConsumerSettings, bootstrap, settings, auto_offset_reset="earliest")
+    options = client_settings(
+        ConsumerSettings,
+        bootstrap,
+        settings,
+        auto_offset_reset="earliest",
+        default_api_timeout_ms=max(1, int(timeout * 1000)),
+    )
     require_reachable(bootstrap, timeout, topics)
     if group is not None:
         options |= {"group_id": group, "enable_auto_commit": False}

@@ -30,7 +30,8 @@ async def command(
         {"topic": at.topic, "partition": at.partition, "result": _result(error)}
         for at, error in sorted(results.items())
     ]
-    show(rows, as_json=as_json, nothing="every partition has its preferred leader")
+    has = "a leader" if unclean else "its preferred leader"
+    show(rows, as_json=as_json, nothing=f"every partition has {has}")
     refused = {
         at: error for at, error in results.items() if error not in (E.NONE, E.ELECTION_NOT_NEEDED)
     }

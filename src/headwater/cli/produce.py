@@ -28,6 +28,7 @@ from headwater.errors import KafkaError
 _BASE64 = "_base64"
 _OF_THE_READ = {"topic", "offset"}
 """Fields that `consume --format json` prints and `produce` ignores."""
+_MAX_INT32, _MAX_INT64 = (1 << 31) - 1, (1 << 63) - 1
 _JSON_FIELDS = {"key", "value", "headers", "partition", "timestamp"} | _OF_THE_READ
 
 
@@ -119,9 +120,9 @@ def command(
                 sent.count += 1
                 if sent.failed:
                     break
+            producer.flush()
         except (KafkaError, click.ClickException, KeyboardInterrupt) as problem:
-            sent.stopped = problem
-        producer.flush()
+            sent.stopped = problem  # closing the producer sends what was read
     sent.report()
 
 
@@ -202,34 +203,48 @@ def _json_record(given: Any) -> InputRecord:
         _bytes(plain["value"]),
         _bytes(plain.get("key")),
         tuple((str(name), _bytes(value)) for name, value in _headers(plain.get("headers") or {})),
-        _number(plain, "partition"),
-        _number(plain, "timestamp"),
+        _number(plain, "partition", _MAX_INT32),
+        _number(plain, "timestamp", _MAX_INT64),
     )
 
 
-def _number(given: dict[str, Any], name: str) -> int | None:
+def _number(given: dict[str, Any], name: str, largest: int) -> int | None:
     value = given.get(name)
-    if value is not None and (type(value) is not int or value < 0):
-        raise ValueError(f'"{name}" is {json.dumps(value)}: write a whole number, 0 or more')
+    if value is not None and (type(value) is not int or not 0 <= value <= largest):
+        raise ValueError(
+            f'"{name}" is {json.dumps(value)}: write a whole number from 0 to {largest}'
+        )
     return value
 
 
 def _decoded(given: dict[str, Any]) -> dict[str, Any]:
     """Return the record with `value_base64` decoded into `value`, and likewise the key."""
     return {
-        name.removesuffix(_BASE64): base64.b64decode(value, validate=True)
-        if name.endswith(_BASE64)
-        else value
+        name.removesuffix(_BASE64): _from_base64(name, value) if name.endswith(_BASE64) else value
         for name, value in given.items()
     }
+
+
+def _from_base64(name: str, value: object) -> bytes:
+    try:
+        return base64.b64decode(value if isinstance(value, str) else "?", validate=True)
+    except ValueError:
+        raise ValueError(f'"{name}" is not base64: {json.dumps(value)}') from None
 
 
 def _headers(given: Any) -> Iterable[tuple[Any, Any]]:
     """Return headers given as an object, as pairs, or as `consume` prints them."""
     if isinstance(given, dict):
         return given.items()
-    rows = (_decoded(one) if isinstance(one, dict) else one for one in given)
-    return [(row["name"], row["value"]) if isinstance(row, dict) else tuple(row) for row in rows]
+    try:
+        rows = [_decoded(one) if isinstance(one, dict) else one for one in given]
+        pairs = [(row["name"], row["value"]) if isinstance(row, dict) else row for row in rows]
+        return [(name, value) for name, value in pairs]
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(
+            f'"headers" is {json.dumps(given)}: write {{"name": "value"}}, '
+            'or [{"name": "n", "value": "v"}]'
+        ) from None
 
 
 def _bytes(value: Any) -> bytes | None:
@@ -238,8 +253,17 @@ def _bytes(value: Any) -> bytes | None:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
+        return _utf8(value)
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{json.dumps(text)} has half of a surrogate pair: send bytes that are not text as base64"
+        ) from None
 
 
 def _header(name: str, text: str) -> tuple[str, bytes]:

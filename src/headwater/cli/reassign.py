@@ -115,7 +115,8 @@ async def execute(
             E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {unknown[0]}; nothing is moved"
         )
     if rollback is not None:
-        rollback.write(encode({at: present[at] for at in targets}) + "\n")
+        moving = await admin.list_reassignments()
+        rollback.write(encode({at: _origin(present[at], moving.get(at)) for at in targets}) + "\n")
     if rate is not None:
         await throttle(admin, present, targets, rate)
         click.echo(
@@ -134,6 +135,11 @@ async def execute(
         for at, replicas in sorted(targets.items())
     ]
     show(rows, as_json=as_json, nothing="the plan moves nothing")
+
+
+def _origin(present: tuple[int, ...], move: PartitionReassignment | None) -> tuple[int, ...]:
+    """Where a partition was before a move under way, which shows old and new replicas."""
+    return tuple(one for one in present if move is None or one not in move.adding)
 
 
 @command.command("list")
@@ -164,12 +170,13 @@ async def verify(admin: Admin, file: IO[str], preserve_throttles: bool, as_json:
     """
     targets = _read(file)
     moving = await admin.list_reassignments()
-    present = await _present(admin, sorted({at.topic for at in targets}))
+    there = set(await admin.list_topics(internal=True))
+    present = await _present(admin, sorted({at.topic for at in targets} & there))
     rows = []
     for at, replicas in sorted(targets.items()):
         state = _state(replicas, present.get(at), moving.get(at))
         rows.append({"topic": at.topic, "partition": at.partition, "state": state})
-    show(rows, as_json=as_json)
+    show(rows, as_json=as_json, nothing="the plan moves nothing")
     if not preserve_throttles and not any(at in moving for at in targets):
         topics = {at.topic for at in present}
         if await remove_throttles(admin, topics):

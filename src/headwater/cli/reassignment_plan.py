@@ -104,9 +104,14 @@ def decode(text: str) -> Assignment:
     for row in rows:
         try:
             at = TopicPartition(str(row["topic"]), int(row["partition"]))
+            if not isinstance(row["replicas"], list):
+                raise TypeError
             replicas = tuple(int(broker) for broker in row["replicas"])
         except (KeyError, TypeError, ValueError):
-            raise ValueError(f"a partition needs topic, partition and replicas: {row}") from None
+            raise ValueError(
+                'a partition is {"topic": "orders", "partition": 0, "replicas": [1, 2]}, '
+                f"not {json.dumps(row)}"
+            ) from None
         if at in found:
             raise ValueError(f"{at} appears twice")
         found[at] = replicas

@@ -21,6 +21,8 @@ from headwater.model import TopicPartition, uuid_text
 
 Overrides: TypeAlias = dict[str, str | None]
 _FACTOR = "replication.factor"
+_SHOWN = 3
+"""How many partitions an error names."""
 
 config_option = click.option(
     "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE",
@@ -235,9 +237,14 @@ async def trim(
         )
     places = [TopicPartition(name, number) for number in partitions or there]
     ends = await admin.end_offsets(places)
-    limit = {
-        place: end if before == "end" else min(int(before), end) for place, end in ends.items()
-    }
+    limit = ends if before == "end" else dict.fromkeys(ends, int(before))
+    if short := [f"{at} at {end}" for at, end in sorted(ends.items()) if limit[at] > end]:
+        raise KafkaError(
+            E.OFFSET_OUT_OF_RANGE,
+            f"--before {before} is beyond the end of {len(short)} of {len(ends)} partitions "
+            f"(that of {', '.join(short[:_SHOWN])}); nothing is deleted: write a lower offset, "
+            "choose partitions with --partition, or delete every record with --before end",
+        )
     starts = await admin.delete_records(limit)
     rows = [
         {

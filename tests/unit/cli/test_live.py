@@ -163,6 +163,9 @@ def test_groups_are_deleted_one_by_one_and_described_all_at_once(broker: str) ->
 def test_a_topic_is_trimmed_and_shows_its_offsets(broker: str) -> None:
     run(broker, "topics", "create", "trimmed", "--profile", "throughput")
     produce(broker, "trimmed", b"a", b"b", b"c")
+    refused = run(broker, "topics", "trim", "trimmed", "--before", "4")
+    assert "beyond the end of 1 of 1 partitions (that of trimmed-0 at 3); nothing" in refused.stderr
+    assert refused.exit_code == 1
     [row] = shown(broker, "topics", "trim", "trimmed", "--before", "2")  # type: ignore[misc]
     assert (row["start"], row["end"]) == (2, 3)
     [row] = shown(broker, "topics", "delete-records", "trimmed", "--before", "end")  # type: ignore[misc]
@@ -548,6 +551,9 @@ def test_a_plan_is_made_executed_verified_and_cancelled(broker: str, tmp_path: P
     assert refused.exit_code == 1
     assert "moved-1 names brokers that are not live: [9]" in refused.stderr
     assert run(broker, "reassign", "verify", str(file)).exit_code == 1
+    file.write_text(json.dumps({"partitions": [{**rows[0], "topic": "gone"}]}))
+    gone = run(broker, "reassign", "verify", str(file))
+    assert (gone.exit_code, "no such partition" in gone.stdout) == (1, True)
     file.write_text("{")
     assert "not JSON" in run(broker, "reassign", "execute", str(file)).stderr
 
@@ -558,6 +564,7 @@ def test_leaders_are_elected_by_topic_partition_or_all(broker: str) -> None:
     rows: Any = shown(broker, "elect", "elected")
     assert [row["result"] for row in rows] == ["nothing to do", "nothing to do"]
     assert shown(broker, "elect", "--all") == []
+    assert "has a leader" in run(broker, "elect", "--all", "--unclean").stderr
     refused = run(broker, "elect", "elected:7")
     assert (refused.exit_code, "elected-7" in refused.stderr) == (1, True)
     assert run(broker, "elect").exit_code == 2

@@ -78,7 +78,8 @@ def test_the_json_is_kafkas_and_what_is_wrong_with_it_is_said():
         ("{", "not JSON"),
         ("[]", "write"),
         ('{"version": 2, "partitions": []}', "write"),
-        ('{"partitions": [{"topic": "t"}]}', "needs topic, partition and replicas"),
+        ('{"partitions": [{"topic": "t"}]}', "a partition is .* not"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": "12"}]}', "a partition is"),
         (f'{{"partitions": [{row}, {row}]}}', "t-0 appears twice"),
     ]:
         with pytest.raises(ValueError, match=said):

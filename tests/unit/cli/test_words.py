@@ -200,10 +200,25 @@ def test_produce_takes_the_json_that_consume_writes() -> None:
 
 
 @pytest.mark.parametrize("field", ["partition", "timestamp"])
-@pytest.mark.parametrize("value", ["0", -5, 1.5, True])
+@pytest.mark.parametrize("value", ["0", -5, 1.5, True, 1 << 63])
 def test_a_number_of_a_json_record_must_be_one(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=f'"{field}" is .*: write a whole number'):
         _json_record({"value": "x", field: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"headers": 5}, '"headers" is 5: write'),
+        ({"headers": [{"x": 1}]}, '"headers" is .*: write'),
+        ({"headers": [["a"]]}, '"headers" is .*: write'),
+        ({"key_base64": 12}, '"key_base64" is not base64: 12'),
+        ({"key": "\ud800"}, "half of a surrogate pair"),
+    ],
+)
+def test_what_is_wrong_with_a_json_record_is_said(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        _json_record({"value": "x", **given})
 
 
 def test_a_profile_of_up_sets_what_brokers_need_and_options_win() -> None:

@@ -15,6 +15,7 @@ from headwater.client.admin.brokers import LogDirDescription
 from headwater.errors import E, KafkaError
 from headwater.log import checkpoints
 from headwater.log.folders import name_of, read_topic_id
+from headwater.log.log_dir import META
 from headwater.model import TopicPartition
 from headwater.pipelines.segments.files import MAX_OFFSET, partition_folders
 from headwater.seams.files import OsFiles
@@ -40,6 +41,8 @@ def sources_in(
     With `include_active` there is no limit: the broker is stopped.
     """
     folders, wanted = partition_folders(data_dir), set(topics)
+    if not folders:
+        _require_data_folder(data_dir)
     missing = wanted - {partition.topic for partition in folders}
     if missing:
         raise KafkaError(
@@ -51,6 +54,24 @@ def sources_in(
         for partition, folder in folders.items()
         if (partition.topic in wanted if wanted else not partition.topic.startswith("__"))
     ]
+
+
+def _require_data_folder(path: str) -> None:
+    """Refuse a folder that a typo names: an archive of nothing would look like a good one."""
+    if os.path.exists(os.path.join(path, META)):
+        return
+    brokers = os.path.join(path, "brokers")
+    if os.path.isdir(brokers):
+        raise KafkaError(
+            E.INVALID_REQUEST,
+            f"{path} holds the data of a cluster: archive it with --bootstrap-server, which reads "
+            f"from the leaders, or name the folder of one broker, such as {brokers}/1",
+        )
+    raise KafkaError(
+        E.INVALID_REQUEST,
+        f"{path} is not the data folder of a broker (it has no {META}): name that folder, or "
+        "a --bootstrap-server",
+    )
 
 
 def sources_of(bootstrap_servers: str, topics: Iterable[str] = ()) -> list[ArchiveSource]:

@@ -289,6 +289,16 @@ def test_topics_are_chosen_by_name_and_internal_ones_only_so(data):
         sources_in(str(data), ["other"])
 
 
+def test_a_folder_that_is_no_broker_s_is_refused_and_an_empty_one_is_not(tmp_path):
+    with pytest.raises(KafkaError, match="not the data folder of a broker"):
+        sources_in(str(tmp_path))
+    (tmp_path / "brokers" / "1").mkdir(parents=True)
+    with pytest.raises(KafkaError, match=r"the data of a cluster: .* --bootstrap-server"):
+        sources_in(str(tmp_path))
+    (tmp_path / "meta.properties").touch()
+    assert sources_in(str(tmp_path)) == []
+
+
 def test_a_running_broker_is_archived_where_it_says_its_files_are(to):
     with Broker({"log.segment.bytes": "2000"}) as broker:
         broker.create_topic("orders")
