@@ -68,9 +68,7 @@ def compare_replicas(
         covered = {
             offset for batch in has for offset in range(batch.base_offset, batch.last_offset + 1)
         }
-        missing = sorted(
-            offset for offset in acknowledged if offset not in covered | set(range(start))
-        )
+        missing = sorted(offset for offset in acknowledged if start <= offset not in covered)
         if missing:
             problems.append(
                 f"{name}: {len(missing)} acknowledged records are missing on broker {broker}, such "

@@ -23,10 +23,10 @@ class Nemesis:
         self,
         target: Target,
         history: History,
-        wait_for_progress: Callable[[], None],
+        wait_for_progress: Callable[[str], None],
         kinds: Sequence[str] | None = None,
     ) -> None:
-        """`wait_for_progress` returns when partitions with three replicas were written to."""
+        """`wait_for_progress` returns when writes go on during a fault of a kind."""
         self._target = target
         self._history = history
         self._wait_for_progress = wait_for_progress
@@ -56,7 +56,7 @@ class Nemesis:
         kind = next(self._kinds)
         self._hit(kind)
         if kind in SURVIVED:
-            self._wait_for_progress()
+            self._wait_for_progress(kind)
             self._history.note("survived", kind=kind)
         self.undo()
 
