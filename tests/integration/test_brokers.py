@@ -1,6 +1,8 @@
 """Several brokers, one metadata store: who is alive, who leads what, and who says so."""
 
+import contextlib
 import json
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -9,6 +11,7 @@ from kazoo.client import KazooClient
 
 from headwater.broker.registration import JoinError
 from headwater.errors import E
+from headwater.testing import Broker, Cluster
 from headwater.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -21,29 +24,39 @@ from headwater.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from tests.integration.brokers import Brokers, running, store_process, until
-from tests.integration.metadata_stores import zookeepers
+from tests.integration.metadata_stores import StoreProcess, zookeepers
+from tests.integration.waiting import until
 from tests.unit.broker.live import Client, Live
 
-REPLICATED = {"offsets.topic.replication.factor": "3", "min.insync.replicas": "2"}
+SESSION = {"zookeeper.session.timeout.ms": "4000"}
+
+
+@contextlib.contextmanager
+def store_in(folder: Path):
+    process = StoreProcess(str(folder))
+    try:
+        yield process
+    finally:
+        process.kill()
 
 
 @pytest.fixture(scope="module")
-def store():
-    with store_process() as process:
+def store(tmp_path_factory):
+    with store_in(tmp_path_factory.mktemp("store")) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
-def brokers(store):
-    with running(f"{store.address}/shared") as cluster:
-        yield cluster
+def cluster(store):
+    settings = {**SESSION, "offsets.topic.replication.factor": 1, "min.insync.replicas": 1}
+    with Cluster(3, settings, zookeeper=f"{store.address}/shared") as running:
+        yield running
 
 
 @pytest.fixture
-def nodes(brokers):
+def nodes(cluster, store):
     """A client that looks into the store, below the brokers' chroot."""
-    client = KazooClient(brokers.address)
+    client = KazooClient(f"{store.address}/shared")
     client.start(timeout=30)
     yield client
     client.stop()
@@ -58,23 +71,23 @@ def controller(nodes) -> int:
     return json.loads(nodes.get("/controller")[0])["brokerid"]
 
 
-def create(brokers, name: str, partitions: int = 6, replicas: int = 1) -> None:
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+def create(cluster, name: str, partitions: int = 6, replicas: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(30)
 
     def known_everywhere():
         return all(
-            name in (seen := cluster_as_seen_by(broker.bootstrap).topics)
+            name in (seen := cluster_as_seen_by(cluster.address(number)).topics)
             and all(one.leader > 0 for one in seen[name].partitions.values())
-            for broker in brokers.all.values()
+            for number in cluster.broker_ids
         )
 
     until(known_everywhere, f"{name} on all brokers")
 
 
-def produce(brokers, topic: str, values: list[str], partitions: int = 6) -> None:
+def produce(cluster, topic: str, values: list[str], partitions: int = 6) -> None:
     failures: list[object] = []
-    producer = Producer({"bootstrap.servers": brokers.bootstrap, "acks": "all"})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     for number, value in enumerate(values):
         producer.produce(
             topic, value, partition=number % partitions,
@@ -84,11 +97,11 @@ def produce(brokers, topic: str, values: list[str], partitions: int = 6) -> None
     assert failures == []
 
 
-def consume(brokers, topic: str, count: int) -> set[str]:
+def consume(cluster, topic: str, count: int) -> set[str]:
     """Read with a group, so that its coordinator is found too."""
     consumer = Consumer(
         {
-            "bootstrap.servers": brokers.bootstrap,
+            "bootstrap.servers": cluster.bootstrap,
             "group.id": f"readers-of-{topic}",
             "auto.offset.reset": "earliest",
         }
@@ -109,32 +122,35 @@ def consume(brokers, topic: str, count: int) -> set[str]:
     return values
 
 
-def all_agree(brokers, nodes, live: set[int]) -> bool:
-    views = [cluster_as_seen_by(brokers.all[number].bootstrap) for number in live]
+def all_agree(cluster, nodes, live: set[int]) -> bool:
+    views = [cluster_as_seen_by(cluster.address(number)) for number in live]
     return all(
         set(view.brokers) == live and view.controller_id == controller(nodes) for view in views
     )
 
 
-def test_every_broker_knows_all_brokers_and_the_controller(brokers, nodes):
-    until(lambda: all_agree(brokers, nodes, {1, 2, 3}), "one view of the cluster")
+def test_every_broker_knows_all_brokers_and_the_controller(cluster, nodes):
+    until(lambda: all_agree(cluster, nodes, {1, 2, 3}), "one view of the cluster")
     assert sorted(nodes.get_children("/brokers/ids")) == ["1", "2", "3"]
-    assert len({cluster_as_seen_by(one.bootstrap).cluster_id for one in brokers.all.values()}) == 1
+    assert (
+        len({cluster_as_seen_by(cluster.address(one)).cluster_id for one in cluster.broker_ids})
+        == 1
+    )
 
 
-def test_a_topic_is_spread_and_served_through_every_broker(brokers):
-    create(brokers, "spread")
-    led = cluster_as_seen_by(brokers.all[2].bootstrap).topics["spread"].partitions
+def test_a_topic_is_spread_and_served_through_every_broker(cluster):
+    create(cluster, "spread")
+    led = cluster_as_seen_by(cluster.address(2)).topics["spread"].partitions
     assert sorted(one.leader for one in led.values()) == [1, 1, 2, 2, 3, 3]
     values = [f"value {number}" for number in range(60)]
-    produce(brokers, "spread", values)
-    assert consume(brokers, "spread", 60) == set(values)
+    produce(cluster, "spread", values)
+    assert consume(cluster, "spread", 60) == set(values)
 
 
-def test_any_broker_answers_what_needs_the_controller(brokers, nodes):
-    until(lambda: all_agree(brokers, nodes, {1, 2, 3}), "one view of the cluster")
+def test_any_broker_answers_what_needs_the_controller(cluster, nodes):
+    until(lambda: all_agree(cluster, nodes, {1, 2, 3}), "one view of the cluster")
     elsewhere = min({1, 2, 3} - {controller(nodes)})
-    with Client(brokers.all[elsewhere].port) as client:
+    with Client(int(cluster.address(elsewhere).rpartition(":")[2])) as client:
         wanted = CreateTopicsRequest.CreatableTopic(
             name="forwarded", num_partitions=2, replication_factor=1
         )
@@ -169,108 +185,112 @@ def test_any_broker_answers_what_needs_the_controller(brokers, nodes):
                                 timeout_ms=20_000), DeleteTopicsResponse, 6,
         )  # fmt: skip
         assert [one.error_code for one in gone.responses] == [0]
-    producer = Producer({"bootstrap.servers": brokers.all[elsewhere].bootstrap})
+    producer = Producer({"bootstrap.servers": cluster.address(elsewhere)})
     producer.produce("made-on-demand", b"value")
     assert producer.flush(60) == 0
 
 
-def test_deleting_the_controllers_node_leads_to_an_election(brokers, nodes):
+def test_deleting_the_controllers_node_leads_to_an_election(cluster, nodes):
     epoch = int(nodes.get("/controller_epoch")[0])
     nodes.delete("/controller")
     until(lambda: int(nodes.get("/controller_epoch")[0]) > epoch, "an election")
-    until(lambda: all_agree(brokers, nodes, {1, 2, 3}), "one view of the cluster")
-    create(brokers, "after-the-election", 3)
+    until(lambda: all_agree(cluster, nodes, {1, 2, 3}), "one view of the cluster")
+    create(cluster, "after-the-election", 3)
 
 
-def test_a_killed_controller_is_replaced_and_its_data_comes_back(brokers, nodes):
-    create(brokers, "survivors")
+def test_a_killed_controller_is_replaced_and_its_data_comes_back(cluster, nodes):
+    create(cluster, "survivors")
     values = [f"value {number}" for number in range(30)]
-    produce(brokers, "survivors", values)
-    until(lambda: all_agree(brokers, nodes, {1, 2, 3}), "one view of the cluster")
+    produce(cluster, "survivors", values)
+    until(lambda: all_agree(cluster, nodes, {1, 2, 3}), "one view of the cluster")
     killed = controller(nodes)
-    brokers.all[killed].kill()
+    cluster.kill(killed)
     left = {1, 2, 3} - {killed}
     until(lambda: controller(nodes) in left, "another controller")
-    until(lambda: all_agree(brokers, nodes, left), "the broker to be missed")
-    led = cluster_as_seen_by(brokers.all[min(left)].bootstrap).topics["survivors"].partitions
+    until(lambda: all_agree(cluster, nodes, left), "the broker to be missed")
+    led = cluster_as_seen_by(cluster.address(min(left))).topics["survivors"].partitions
     assert sorted(one.leader for one in led.values()) == [-1, -1, *sorted([*left, *left])]
-    brokers.all[killed].start()
-    until(lambda: all_agree(brokers, nodes, {1, 2, 3}), "the broker to be back")
-    assert consume(brokers, "survivors", 30) == set(values)
+    cluster.start_broker(killed)
+    until(lambda: all_agree(cluster, nodes, {1, 2, 3}), "the broker to be back")
+    assert consume(cluster, "survivors", 30) == set(values)
 
 
-def test_a_broker_that_returns_before_its_session_ends_gets_its_partitions_back(brokers, nodes):
-    create(brokers, "bounced")
+def test_a_broker_that_returns_before_its_session_ends_gets_its_partitions_back(cluster, nodes):
+    create(cluster, "bounced")
     before = nodes.exists("/brokers/ids/2").czxid
-    brokers.all[2].restart()
+    cluster.restart(2)
     until(lambda: nodes.exists("/brokers/ids/2").czxid > before, "a new registration")
     values = [f"value {number}" for number in range(30)]
-    produce(brokers, "bounced", values)
-    assert consume(brokers, "bounced", 30) == set(values)
+    produce(cluster, "bounced", values)
+    assert consume(cluster, "bounced", 30) == set(values)
 
 
-def test_a_broker_that_does_not_belong_here_is_refused(brokers, store):
-    strangers = Brokers(brokers.address, 0, subprocess=False)
-    elsewhere = Brokers(f"{store.address}/elsewhere", 1, subprocess=False)
+def test_a_broker_that_does_not_belong_here_is_refused(cluster, store, tmp_path):
+    def broker(number: int, chroot: str, **settings: str) -> Broker:
+        known = {"node.id": str(number), "zookeeper.connect": f"{store.address}/{chroot}"}
+        return Broker({**SESSION, **known, **settings}, data_dir=tmp_path / chroot)
+
+    twin = broker(3, "shared", **{"zookeeper.session.timeout.ms": "500"})
+    with pytest.raises(JoinError, match=r"node\.id=3 is in use by a broker at 127\.0\.0\.1:"):
+        twin.start()
+    other = broker(1, "elsewhere")
     try:
-        twin = strangers.make(3, **{"zookeeper.session.timeout.ms": "500"})
-        with pytest.raises(JoinError, match=r"node\.id=3 is in use by a broker at 127\.0\.0\.1:"):
-            twin.start()
-        other = elsewhere.all[1]
         other.start()
         other.stop()
-        moved = strangers.make(1)
+        moved = broker(1, "shared")
         moved.data_dir = other.data_dir
         with pytest.raises(JoinError, match=r"belongs to cluster .* holds cluster"):
             moved.start()
-        wiped = strangers.make(1, **{"zookeeper.connect": f"{store.address}/wiped"})
+        wiped = broker(1, "wiped")
         wiped.data_dir = other.data_dir
         with pytest.raises(JoinError, match="is empty: restore its data, correct"):
             wiped.start()
         other.start()
     finally:
-        elsewhere.close()
-        strangers.close()
+        other.stop()
 
 
-def test_leaders_serve_while_the_store_is_away_and_everything_resumes():
-    with store_process() as store, running(store.address, **REPLICATED) as brokers:
-        create(brokers, "kept", 3, replicas=3)
-        produce(brokers, "kept", ["before"], 3)
-        logs = [brokers.log_of(number) for number in brokers.all]
+def test_leaders_serve_while_the_store_is_away_and_everything_resumes(tmp_path):
+    with store_in(tmp_path) as store, Cluster(3, SESSION, zookeeper=store.address) as cluster:
+        create(cluster, "kept", 3, replicas=3)
+        produce(cluster, "kept", ["before"], 3)
+        logs = [cluster.data_dir / f"broker-{n}" / "broker.stderr" for n in cluster.broker_ids]
         until(lambda: all("node " in log.read_text() for log in logs), "logs")
         sizes = [len(log.read_text()) for log in logs]
         store.kill()
         until(lambda: all("lost session" in log.read_text() for log in logs), "the lease to end")
-        produce(brokers, "kept", ["meanwhile"] * 30, 3)
+        produce(cluster, "kept", ["meanwhile"] * 30, 3)
         for log, size in zip(logs, sizes, strict=True):
             lines = log.read_text()[size:].splitlines()
             assert len(lines) <= 4, lines
         store.start()
-        until(lambda: len(cluster_as_seen_by(brokers.bootstrap).brokers) == 3, "the brokers")
-        create(brokers, "after", 3, replicas=3)
-        produce(brokers, "kept", ["after"], 3)
-        assert consume(brokers, "kept", 3) == {"before", "meanwhile", "after"}
+        until(lambda: len(cluster_as_seen_by(cluster.bootstrap).brokers) == 3, "the brokers")
+        create(cluster, "after", 3, replicas=3)
+        produce(cluster, "kept", ["after"], 3)
+        assert consume(cluster, "kept", 3) == {"before", "meanwhile", "after"}
 
 
 def test_three_brokers_on_a_real_zookeeper_lose_no_record_with_their_leaders():
-    with zookeepers(1) as (server,), running(f"{server.address}/kafka", **REPLICATED) as brokers:
-        create(brokers, "replicated", 3, replicas=3)
+    with (
+        zookeepers(1) as (server,),
+        Cluster(3, SESSION, zookeeper=f"{server.address}/kafka") as cluster,
+    ):
+        create(cluster, "replicated", 3, replicas=3)
         values = [f"value {number}" for number in range(60)]
-        produce(brokers, "replicated", values[:20], 3)
-        brokers.all[1].kill()
-        produce(brokers, "replicated", values[20:40], 3)
-        brokers.all[1].start()
+        produce(cluster, "replicated", values[:20], 3)
+        cluster.kill(1)
+        produce(cluster, "replicated", values[20:40], 3)
+        cluster.start_broker(1)
 
         def in_sync():
-            seen = cluster_as_seen_by(brokers.all[2].bootstrap).topics["replicated"].partitions
+            seen = cluster_as_seen_by(cluster.address(2)).topics["replicated"].partitions
             return all(len(one.isrs) == 3 for one in seen.values())
 
         until(in_sync, "all replicas to be in sync")
-        assert consume(brokers, "replicated", 40) == set(values[:40])
-        brokers.all[2].stop()
-        produce(brokers, "replicated", values[40:], 3)
-        assert consume(brokers, "replicated", 20) == set(values[40:]), "the group goes on"
+        assert consume(cluster, "replicated", 40) == set(values[:40])
+        cluster.stop(2)
+        produce(cluster, "replicated", values[40:], 3)
+        assert consume(cluster, "replicated", 20) == set(values[40:]), "the group goes on"
 
 
 def test_control_requests_have_a_listener_of_their_own(store, tmp_path):
@@ -299,13 +319,7 @@ def test_control_requests_have_a_listener_of_their_own(store, tmp_path):
             assert client.is_closed(), "clients are not served there"
 
 
-def test_a_start_without_zookeeper_says_so():
-    lonely = Brokers("127.0.0.1:1", 1, subprocess=False)
-    lonely.all[1].settings["zookeeper.connection.timeout.ms"] = "300"
-    try:
-        with pytest.raises(
-            JoinError, match=r"no server of zookeeper\.connect=127\.0\.0\.1:1 answered"
-        ):
-            lonely.all[1].start()
-    finally:
-        lonely.close()
+def test_a_start_without_zookeeper_says_so(tmp_path):
+    settings = {"zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": "300"}
+    with pytest.raises(JoinError, match=r"no server of zookeeper\.connect=127\.0\.0\.1:1 answered"):
+        Broker({**settings, "node.id": "1"}, data_dir=tmp_path).start()

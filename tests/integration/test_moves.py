@@ -8,21 +8,22 @@ import pytest
 
 from headwater import Admin, ConfigResource, Consumer, NewTopic, Producer, TopicPartition
 from headwater.errors import E
-from tests.integration.brokers import running, store_process, until
+from headwater.testing import Cluster
+from tests.integration.waiting import until
 
 RECORDS = 200
 
 
 @pytest.fixture
-def brokers():
-    with store_process() as store, running(store.address) as made:
+def cluster():
+    with Cluster(3, {"min.insync.replicas": "1"}) as made:
         yield made
 
 
-def test_records_survive_a_move_a_planned_stop_and_elections(brokers):
-    with Admin(bootstrap_servers=brokers.bootstrap) as admin:
+def test_records_survive_a_move_a_planned_stop_and_elections(cluster):
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         admin.create_topics([NewTopic("moved", replicas={0: [1, 2], 1: [2, 1]})])
-        with Producer(bootstrap_servers=brokers.bootstrap) as producer:
+        with Producer(bootstrap_servers=cluster.bootstrap) as producer:
             for number in range(RECORDS):
                 producer.send("moved", b"%d" % number, partition=number % 2)
 
@@ -36,20 +37,20 @@ def test_records_survive_a_move_a_planned_stop_and_elections(brokers):
         assert set(view(0).isr) == {3, 2}
         until(lambda: here not in sizes(admin, 1), "the deletion of the old replica")
 
-        brokers.all[3].stop()
+        cluster.stop(3)
         until(lambda: view(0).leader == 2, "a leader that does not stop")
-        brokers.all[3].start()
+        cluster.start_broker(3)
         until(lambda: set(view(0).isr) == {3, 2}, "the return of the replica")
         assert admin.elect_leaders([here]) == {here: E.NONE}
         until(lambda: view(0).leader == 3, "the preferred leader")
         until(lambda: set(view(1).isr) == {2, 1}, "all replicas of the other partition")
 
-        brokers.all[3].kill()
+        cluster.kill(3)
         until(lambda: view(0).leader == 2, "a leader after a kill")
-        brokers.all[3].start()
+        cluster.start_broker(3)
         until(lambda: set(view(0).isr) == {3, 2}, "the return after a kill")
 
-    with Consumer(bootstrap_servers=brokers.bootstrap, auto_offset_reset="earliest") as consumer:
+    with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition("moved", 0), TopicPartition("moved", 1)])
         read: list[int] = []
 
@@ -68,24 +69,14 @@ def test_a_throttled_move_stops_until_its_limit_is_raised_and_verify_removes_it(
     plan.write_text(json.dumps({"version": 1, "partitions": rows}))
     here = TopicPartition("heavy", 0)
     with (
-        store_process() as store,
-        running(
-            store.address, 2, subprocess=False, **{"replica.fetch.max.bytes": "1000"}
-        ) as brokers,
-        Admin(bootstrap_servers=brokers.bootstrap) as admin,
+        Cluster(2, {"replica.fetch.max.bytes": 1000}) as cluster,
+        Admin(bootstrap_servers=cluster.bootstrap) as admin,
     ):
 
         def reassign(*words: str) -> subprocess.CompletedProcess[str]:
-            command = [
-                sys.executable,
-                "-m",
-                "headwater",
-                "reassign",
-                words[0],
-                str(plan),
-                *words[1:],
-            ]
-            command += ["--bootstrap-server", brokers.bootstrap]
+            command = [sys.executable, "-m", "headwater", "reassign", words[0], str(plan)]
+            command += words[1:]
+            command += ["--bootstrap-server", cluster.bootstrap]
             return subprocess.run(command, capture_output=True, text=True, check=False)
 
         def set_keys() -> set[str]:
@@ -99,7 +90,7 @@ def test_a_throttled_move_stops_until_its_limit_is_raised_and_verify_removes_it(
             }
 
         admin.create_topics([NewTopic("heavy", replicas={0: [1]})])
-        with Producer(bootstrap_servers=brokers.bootstrap, linger_ms=0) as producer:
+        with Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0) as producer:
             for number in range(RECORDS):
                 producer.send("heavy", b"%d" % number * 500, partition=0).result(60)
         whole = sizes(admin, 1)[here]

@@ -23,9 +23,10 @@ from headwater.controller.store.metadata_store import (
     Znode,
 )
 from headwater.controller.store.znodes import CLUSTER_ID, CLUSTER_SECRET
-from tests.integration.brokers import running, until
+from headwater.testing import Broker, Cluster
 from tests.integration.certificates import Authority
 from tests.integration.metadata_stores import KazooCase, StoreProcess, free_port, zookeepers
+from tests.integration.waiting import until
 
 LOGIN, OTHER = "headwater:river", "stranger:river"
 SESSION_MS = 30_000
@@ -100,10 +101,10 @@ def test_nodes_belong_to_the_login_that_made_them(address):
     owner.close()
 
 
-def test_brokers_keep_their_nodes_to_themselves(address):
+def test_brokers_keep_their_nodes_to_themselves(address, tmp_path):
     chroot = "/secured"
-    with running(address + chroot, 2, subprocess=False, **SECURED) as brokers:
-        with Admin(bootstrap_servers=brokers.bootstrap) as admin:
+    with Cluster(2, SECURED, zookeeper=address + chroot) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
             admin.create_topics([NewTopic("kept", replicas={0: [1, 2]})])
         stranger = KazooClient(hosts=address, timeout=SESSION_MS / 1000)
         stranger.start(timeout=60)
@@ -119,10 +120,8 @@ def test_brokers_keep_their_nodes_to_themselves(address):
         }
         assert {CLUSTER_SECRET, "/config/brokers", "/config/users", "/config/changes"} <= hidden
         assert not {CLUSTER_ID, "/brokers/ids/1", "/config/topics/kept", "/controller"} & hidden
-        nobody = brokers.make(3)
-        nobody.settings = {
-            name: value for name, value in nobody.settings.items() if name not in SECURED
-        }
+        without_login = {"node.id": "3", "zookeeper.connect": address + chroot}
+        nobody = Broker(without_login, data_dir=tmp_path)
         with pytest.raises(Exception, match=r"does not let this broker use .*zookeeper\.digest"):
             nobody.start()
 
@@ -216,24 +215,29 @@ def test_bytes_that_tls_has_decrypted_already_wake_the_reader(certificates):
 
 
 def test_brokers_serve_over_tls_and_refuse_a_server_that_nobody_they_trust_has_signed(
-    secure_address, certificates
+    secure_address, certificates, tmp_path
 ):
-    settings = {
+    secured = {
         "zookeeper.ssl.client.enable": "true",
         "zookeeper.ssl.keystore.location": f"{certificates}/broker.pem",
         "zookeeper.ssl.truststore.location": f"{certificates}/authority.pem",
         "zookeeper.set.acl": "true",
     }
-    with running(f"{secure_address}/tls", 1, subprocess=False, **settings) as brokers:
-        with Producer(bootstrap_servers=brokers.bootstrap) as producer:
+    zookeeper = f"{secure_address}/tls"
+
+    def another(**changed: str) -> Broker:
+        known = {"node.id": "2", "zookeeper.connect": zookeeper}
+        return Broker({**secured, **known, **changed}, data_dir=tmp_path)
+
+    with Cluster(1, secured, zookeeper=zookeeper) as cluster:
+        with Producer(bootstrap_servers=cluster.bootstrap) as producer:
             producer.send("encrypted", b"one", partition=0).result(60)
         with Consumer(
-            bootstrap_servers=brokers.bootstrap, auto_offset_reset="earliest"
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest"
         ) as consumer:
             consumer.assign([TopicPartition("encrypted", 0)])
             until(lambda: [one.value for one in consumer.poll(0.2)] == [b"one"], "the record")
-        wary = brokers.make(
-            2,
+        wary = another(
             **{
                 "zookeeper.ssl.truststore.location": f"{certificates}/foreign.pem",
                 "zookeeper.connection.timeout.ms": "1000",
@@ -241,6 +245,6 @@ def test_brokers_serve_over_tls_and_refuse_a_server_that_nobody_they_trust_has_s
         )
         with pytest.raises(Exception, match=r"no server of zookeeper\.connect"):
             wary.start()
-        unreadable = brokers.make(2, **{"zookeeper.ssl.keystore.location": "/nowhere/broker.pem"})
+        unreadable = another(**{"zookeeper.ssl.keystore.location": "/nowhere/broker.pem"})
         with pytest.raises(Exception, match=r"TLS to ZooKeeper cannot be set up.*nowhere"):
             unreadable.start()

@@ -16,8 +16,9 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, TypeVar
@@ -51,6 +52,7 @@ class Cluster:
         brokers: int = 3,
         settings: Mapping[str, str | float | bool] | None = None,
         *,
+        racks: Sequence[str] = (),
         zookeeper: str | None = None,
         data_dir: str | Path | None = None,
     ) -> None:
@@ -73,7 +75,8 @@ class Cluster:
         self._given_zookeeper = zookeeper
         self._store: Child | None = None
         self._relays: Relays | None = None
-        self._nodes = {broker_id: _Node() for broker_id in range(1, brokers + 1)}
+        rack_of = cycle(racks or [""])
+        self._nodes = {broker_id: _Node(next(rack_of)) for broker_id in range(1, brokers + 1)}
         self._admin: BlockingAdmin | None = None
         self._pause = threading.Event()  # never set: its wait is a sleep
 
@@ -158,7 +161,8 @@ class Cluster:
             broker_port=node.broker_port,
             relay_port=relays.relay_to_broker(broker_id, node.broker_port),
         )
-        return broker_process({**self.settings, **settings})
+        racks = {"broker.rack": node.rack} if node.rack else {}
+        return broker_process({**self.settings, **settings, **racks})
 
     def stop(self, broker_id: int) -> None:
         """Stop a broker in order: it hands its leaderships over first."""
@@ -356,7 +360,8 @@ class Cluster:
 class _Node:
     """One broker of the cluster: its ports, and its process once that was made."""
 
-    def __init__(self) -> None:
+    def __init__(self, rack: str) -> None:
+        self.rack = rack
         self.client_port = unused_port()
         self.broker_port = unused_port()
         self.child: Child | None = None
