@@ -494,6 +494,6 @@ def _missing_text(missing: Mapping[str, str]) -> str:
 def _how_to_find(directory_id: str, path: str) -> str:
     return (
         f"log dir {path} with directory.id {directory_id} is missing; its partitions stay offline: "
-        f"mount its disk and restart the broker, or give up its records here with "
-        f"log.dirs.abandoned={directory_id}"
+        f"mount its disk and restart the broker, or give up its records with log.dirs.abandoned="
+        f"{directory_id} (in a cluster only once other brokers lead them: headwater brokers list)"
     )
