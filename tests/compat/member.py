@@ -94,9 +94,12 @@ class Program:
         finally:
             self._process.kill()
             self._process.wait()
-            self._reader.join()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+            self._close_output()
+
+    def _close_output(self) -> None:
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +107,8 @@ class Program:
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
             self.crash()
+        else:
+            self._close_output()
 
     def __str__(self) -> str:
         return f"{self.name}, exit {self._process.poll()}, said {''.join(self._tail)}"

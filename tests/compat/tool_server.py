@@ -57,6 +57,7 @@ class ToolServer:
         self._waiting: dict[int, Future[Ended]] = {}
         self._sending = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
+        self._listener: threading.Thread | None = None
 
     def start(self) -> None:
         """Starts the JVM unless it runs; `Unavailable` where this machine has none."""
@@ -70,8 +71,9 @@ class ToolServer:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
-            answers = self._process.stdout
-            threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
+            listening = (self._process.stdout,)
+            self._listener = threading.Thread(target=self._listen, args=listening, daemon=True)
+            self._listener.start()
 
     def run(self, script: str, *arguments: str, stdin: str = "", timeout: float = WAIT_S) -> Ended:
         """Runs one tool to its end."""
@@ -98,3 +100,6 @@ class ToolServer:
             assert self._process.stdin is not None
             self._process.stdin.close()
             self._process.wait(timeout=WAIT_S)
+            if self._listener is not None and self._process.stdout is not None:
+                self._listener.join()
+                self._process.stdout.close()
