@@ -73,7 +73,11 @@ def _cuts_once() -> Iterator[None]:
 @contextmanager
 def _epoch_start_not_kept() -> Iterator[None]:
     """A leader does not remember where its epoch began (B4, KAFKA-7415)."""
-    with patch.object(Staging, "begin_epoch", lambda *_: None):
+
+    def begin_epoch(self: Staging, leader_epoch: int) -> None:
+        self.epoch = leader_epoch
+
+    with patch.object(Staging, "begin_epoch", begin_epoch):
         yield
 
 

@@ -363,7 +363,7 @@ class ReplicaFetcher:
             self._fetch.moved(at, replica.following.position)
 
     def wake(self, replica: Replica) -> None:
-        """More of the log is durable, or the disk takes writes again."""
+        """More of the log is durable, the epochs are saved, or the disk takes writes again."""
         if not _must_wait(replica):
             replica.end_watchers.pop(self, None)
             self._resume(replica)
@@ -421,4 +421,4 @@ class ReplicaFetcher:
 
 
 def _must_wait(replica: Replica) -> bool:
-    return replica.flushes.behind or replica.refusal is not None
+    return replica.flushes.behind or replica.epoch_saves.saving or replica.refusal is not None

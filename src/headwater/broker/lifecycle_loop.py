@@ -204,7 +204,7 @@ class BrokerServer:
         await self._register()
         await wait_for_callback(control.metadata_known.when_set)
         await wait_for_callback(control.assignment_known.when_set)
-        self._set_strays_aside()
+        await self._set_strays_aside()
         log.info(
             "node %d of cluster %s, controller %d, %d topics",
             context.node_id,
@@ -239,7 +239,7 @@ class BrokerServer:
         )
         await wait_for_callback(registered.when_set)
 
-    def _set_strays_aside(self) -> None:
+    async def _set_strays_aside(self) -> None:
         """Keep, but never serve, folders of partitions that the cluster does not place here.
 
         A partition that could not be opened keeps its folder.
@@ -249,12 +249,16 @@ class BrokerServer:
             known = metadata.partition(*partition)
             if known is not None and self.context.node_id in known.replicas:
                 continue
+            if partition not in log_dirs.logs or self.context.replicas.get(*partition) is not None:
+                continue  # meanwhile the controller has decided about it
+            stray = log_dirs.set_aside(partition)
             try:
-                folder = log_dirs.set_aside(partition)
+                await self.seams.tasks.in_thread(stray.free_name, Lane.FILES)
             except OSError as failure:
                 log.warning("no topic has %s, its folder cannot be renamed: %s", partition, failure)
             else:
-                log.warning("no topic has %s: its folder is now %s", partition, folder)
+                log_dirs.name_freed(partition, stray)
+                log.warning("no topic has %s: its folder is now %s", partition, stray.path)
 
     def _serve(self) -> None:
         parts, context = self.parts, self.context

@@ -7,7 +7,6 @@ from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
-from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.replication.replicas import Replicas
 from headwater.seams.files import Buffer
@@ -57,7 +56,7 @@ class PartitionWriter:
         try:
             replica = self._leader(partition)
             start = max(offset, replica.log_start_offset)
-            found = replica.read(start, FetchIsolation.LOG_END, max_bytes, at_least_one=True)
+            found = replica.read_own(start, max_bytes)
             data = b"" if found is None else found.load_now()
         except KafkaError as refused:
             done(refused)

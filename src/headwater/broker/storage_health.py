@@ -108,6 +108,8 @@ class StorageHealth:
                 if _dir_of(replica) == directory and replica.offline is None:
                     replica.refusal = None
                     replica.wake_watchers()
+                    if replica.flushes.behind:
+                        replica.write_soon()  # flushes what could not be flushed
 
     def store_session_changed(self, session: SessionState) -> None:
         """Stop the broker if the store is lost: it could create no topics and no producer ids."""

@@ -43,10 +43,14 @@ class Descriptors:
 
     def close_path(self, path: str) -> None:
         """Close the file if it is open: it is about to be renamed or removed."""
+        for fd in self.pop_path(path):
+            self._files.close(fd)
+
+    def pop_path(self, path: str) -> list[int]:
+        """Forget the file; return its descriptor, if it is open, for another thread to close."""
         self.mmaps.evict(path)
         fd = self._open.pop(path, None)
-        if fd is not None:
-            self._files.close(fd)
+        return [] if fd is None else [fd]
 
     def close_half(self) -> int:
         """Close the least recently used half, and return how many."""

@@ -4,11 +4,15 @@ Kept as text in `leader-epoch-checkpoint`, in Kafka's format, which has no check
 has one. Both files are written before the first batch of an epoch reaches the log, so that a batch
 with an unknown epoch is known to be damaged. If the files are damaged, the epochs are rebuilt from
 the batches.
+
+The cache counts its changes. `capture` takes what the files need, and any thread may write it: an
+older state never replaces a newer one.
 """
 
 from bisect import bisect_right
 
 from headwater.log.checkpoints import DamagedCheckpoint, parse_rows, render_rows
+from headwater.log.presence import Presence
 from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
 
@@ -17,27 +21,47 @@ CHECKSUM = ".crc"
 UNKNOWN = (-1, -1)
 
 
+class EpochSave:
+    """The epochs as they were at one moment, to be written to the files."""
+
+    __slots__ = ("_cache", "_content", "version")
+
+    def __init__(self, cache: "EpochCache") -> None:
+        rows = zip(map(str, cache.epochs), map(str, cache.starts), strict=True)
+        self._cache = cache
+        self._content = render_rows(rows)
+        self.version = cache.version
+
+    def run(self, *, sync: bool = False) -> None:
+        """Replace both files, unless they are newer. Any thread; LogRemoved if the log is gone."""
+        cache = self._cache
+        with cache.presence:
+            if self.version > cache.saved or sync:
+                cache.write(self._content, sync=sync)
+                cache.saved = max(cache.saved, self.version)
+
+
 class EpochCache:
     """Epochs and their first offsets, both growing."""
 
     __slots__ = (
-        "_files",
-        "damaged",
-        "epochs",
-        "idle_from",
-        "path",
-        "starts",
-        "unsaved",
-        "unsynced",
-    )
+        "_files", "damaged", "epochs", "idle_from", "needed", "path", "presence", "saved", "starts",
+        "unsynced", "version",
+    )  # fmt: skip
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self.path = f"{directory}/{FILE_NAME}"
         self.epochs: list[int] = []
         self.starts: list[int] = []
+        self.presence = Presence()
         self.damaged = False
-        self.unsaved = False
+        # Grows with each change.
+        self.version = 0
+        # The version that the files have; the thread that has written them sets it.
+        self.saved = 0
+        # The version that the files must have before another batch is written.
+        self.needed = 0
         self.unsynced = False
         self.idle_from: int | None = None
         """The start of what is unsaved, if that is only epochs without batches so far."""
@@ -59,12 +83,23 @@ class EpochCache:
 
     def save(self, *, sync: bool = False) -> None:
         """Replace both files."""
-        rows = zip(map(str, self.epochs), map(str, self.starts), strict=True)
-        content = render_rows(rows)
+        self.capture().run(sync=sync)
+
+    def capture(self) -> EpochSave:
+        """Return what the files should have now, for a file thread."""
+        self.idle_from = None
+        return EpochSave(self)
+
+    def write(self, content: bytes, *, sync: bool) -> None:
+        """Replace both files by `content`; only `EpochSave` calls this, and one at a time."""
         replace_file(self._files, self.path + CHECKSUM, _checksum(content), sync=sync)
         replace_file(self._files, self.path, content, sync=sync)
-        self.unsaved, self.unsynced, self.damaged = False, not sync, False
-        self.idle_from = None
+        self.unsynced, self.damaged = not sync, False
+
+    @property
+    def must_be_saved(self) -> bool:
+        """Whether no batch may be written before the files."""
+        return self.saved < self.needed
 
     @property
     def paths(self) -> tuple[str, str]:
@@ -106,14 +141,14 @@ class EpochCache:
 
         An epoch that wrote nothing is not missed: the next leader begins another one.
         """
-        return self.unsaved and (self.idle_from is None or self.idle_from < log_end)
+        return self.saved < self.version and (self.idle_from is None or self.idle_from < log_end)
 
     def truncate_end(self, offset: int) -> None:
         """Drop the epochs that begin at or after the log's new end."""
         if not self.starts or self.starts[-1] < offset:
             return
         if self.starts[-1] > offset:
-            self.unsaved, self.idle_from = True, None
+            self._changed()
         else:
             self._changed_from(offset)
         self._drop_from(offset)
@@ -124,19 +159,26 @@ class EpochCache:
         if rank and self.starts[rank - 1] < offset:
             del self.epochs[: rank - 1], self.starts[: rank - 1]
             self.starts[0] = offset
-            self.unsaved, self.idle_from = True, None
+            # The next flush is early enough: batches are held against the epochs that are left.
+            self.version += 1
+            self.idle_from = None
 
     def clear(self) -> None:
         """Forget everything."""
         self.epochs.clear()
         self.starts.clear()
-        self.unsaved, self.idle_from = True, None
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self.needed = self.version
+        self.idle_from = None
 
     def _changed_from(self, offset: int) -> None:
         """Note a change at the end of the log: it needs saving once a batch follows."""
-        if not self.unsaved:
-            self.idle_from = offset
-        self.unsaved = True
+        idle_from = offset if self.saved == self.version else self.idle_from
+        self._changed()
+        self.idle_from = idle_from
 
     def _drop_from(self, offset: int) -> None:
         while self.starts and self.starts[-1] >= offset:

@@ -27,8 +27,8 @@ class FlushWork:
     """One flush of one log."""
 
     __slots__ = (
-        "_directory", "_entries", "_files", "_folders", "_indexes", "_needed", "_paths",
-        "_presence", "_snapshots", "end_offset", "first_offset", "syncing", "truncations",
+        "_directory", "_entries", "_epochs", "_files", "_folders", "_indexes", "_needed", "_paths",
+        "_presence", "_save", "_snapshots", "end_offset", "first_offset", "syncing", "truncations",
     )  # fmt: skip
 
     def __init__(self, log: "PartitionLog") -> None:
@@ -59,7 +59,10 @@ class FlushWork:
             # The first flush of a log: its topic's id and its folder must not be lost either.
             self._paths.append(f"{self._directory}/{METADATA}")
             self._folders.append(self._directory.rpartition("/")[0])
-        if log.epochs.unsynced:
+        self._epochs = log.epochs
+        worth_saving = log.epochs.worth_saving(log.log_end_offset)
+        self._save = log.epochs.capture() if worth_saving else None
+        if log.epochs.unsynced or worth_saving:
             self._paths.extend(log.epochs.paths)
             log.epochs.unsynced = False
 
@@ -84,6 +87,8 @@ class FlushWork:
         for index, start, data in self._entries:
             with self._presence:
                 save_entries(self._files, index.path, start, data)
+        if self._save is not None:
+            self._save.run()
         self.syncing = True
         for path in self._paths:
             self._sync(path)
@@ -104,6 +109,8 @@ class FlushWork:
             index.mark_saved(start, len(data))
         for index in self._indexes:
             index.unsynced = False
+        if self._save is not None and self._save.version == self._epochs.saved:
+            self._epochs.unsynced = False
 
     def _remove_old_snapshots(self) -> None:
         names = self._files.listdir(self._directory)

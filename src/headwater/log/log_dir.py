@@ -5,6 +5,7 @@ the next start before any partition is loaded: a crash from then on must not loo
 """
 
 import json
+import threading
 from typing import NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
@@ -41,7 +42,7 @@ class LogDir:
     """A folder that holds partitions."""
 
     __slots__ = (
-        "_files", "_lock", "directory_id", "offline", "partitions", "path", "renames",
+        "_files", "_lock", "_renaming", "directory_id", "offline", "partitions", "path", "renames",
         "renames_synced",
     )  # fmt: skip
 
@@ -56,6 +57,7 @@ class LogDir:
         # process before this one may have left some.
         self.renames = 1
         self.renames_synced = 0
+        self._renaming = threading.Lock()
 
     def join(self, name: str) -> str:
         """The path of something in the folder."""
@@ -105,12 +107,18 @@ class LogDir:
             self._files.close(self._lock)
             self._lock = None
 
+    def note_rename(self) -> None:
+        """A folder in here was renamed away. Any thread."""
+        with self._renaming:
+            self.renames += 1
+
     def sync_renames(self) -> None:
         """Sync the renames of folders, so that a power cut cannot undo them. Any thread."""
         renames = self.renames
         if renames > self.renames_synced:
             self._files.sync_dir(self.path)
-            self.renames_synced = max(self.renames_synced, renames)
+            with self._renaming:
+                self.renames_synced = max(self.renames_synced, renames)
 
     def fail(self, reason: str) -> None:
         """Take the folder offline."""

@@ -19,6 +19,7 @@ from headwater.log.log_dir import META, CleanEnds, LogDir, LogDirError
 from headwater.log.log_segments import LogSegments
 from headwater.log.partition_log import LogState, PartitionLog
 from headwater.log.producers import ProducerStates
+from headwater.log.retirement import Retirement
 from headwater.log.settings import LogSettings
 from headwater.model import ZERO_UUID, TopicPartition, Uuid, uuid_text
 from headwater.seams.files import Files, RunAll, run_in_turn
@@ -70,8 +71,8 @@ class LogDirs:
         # High watermarks of the last checkpoint: where a replica begins after a restart.
         self.high_watermarks: dict[TopicPartition, int] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
-        # Where a folder of this name was renamed; a new one is created once the disk has the rename.
-        self._retired: dict[TopicPartition, LogDir] = {}
+        # Their names are taken until the disk has their renames.
+        self.retiring: dict[TopicPartition, Retirement] = {}
         # Directory ids of earlier starts that no folder has now, with their paths.
         self.missing: dict[str, str] = {}
         # Logs whose topic id has no valid checksum: written by Kafka, or damaged.
@@ -171,14 +172,11 @@ class LogDirs:
     def create(
         self, partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now_ms: int
     ) -> PartitionLog:
-        """Create an empty log in the folder with the fewest partitions."""
+        """Create an empty log in the folder with the fewest partitions; its name must be free."""
         usable = [log_dir for log_dir in self.dirs if not log_dir.offline]
         if not usable:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, "every log dir is offline")
         log_dir = min(usable, key=lambda log_dir: log_dir.partitions)
-        if partition in self._retired:
-            self._retired[partition].sync_renames()
-            del self._retired[partition]
         directory = log_dir.join(folders.name_of(partition))
         self._files.mkdir(directory)
         folders.write_topic_id(self._files, directory, topic_id)
@@ -189,13 +187,18 @@ class LogDirs:
         self._adopt(partition_log, log_dir)
         return partition_log
 
-    def delete(self, partition: TopicPartition) -> str:
-        """Rename the partition's folder, and return the path for `remove` on a file thread."""
+    def delete(self, partition: TopicPartition) -> Retirement:
+        """Forget a log; a file thread renames its folder, then `remove` unlinks it."""
         return self._retire(partition, folders.deleted_name(partition, self._randomness.uuid()))
 
-    def set_aside(self, partition: TopicPartition) -> str:
-        """Rename a folder with a topic id that the cluster does not know: kept, never served."""
+    def set_aside(self, partition: TopicPartition) -> Retirement:
+        """Forget a log with a topic id that the cluster does not know: its folder is kept."""
         return self._retire(partition, folders.stray_name(partition, self._randomness.uuid()))
+
+    def name_freed(self, partition: TopicPartition, retirement: Retirement) -> None:
+        """The disk has the rename: a log of this name may be created."""
+        if self.retiring.get(partition) is retirement:
+            del self.retiring[partition]
 
     def choose(self, partition: TopicPartition, topic_id: Uuid) -> None:
         """Where several folders have the partition, keep the log of this topic, set others aside.
@@ -389,12 +392,13 @@ class LogDirs:
         self._dir_of[partition_log.topic_partition] = log_dir
         log_dir.partitions += 1
 
-    def _retire(self, partition: TopicPartition, new_name: str) -> str:
+    def _retire(self, partition: TopicPartition, new_name: str) -> Retirement:
         for rival in self._rivals.pop(partition, []):
             if rival.log is not self.logs[partition]:
                 self._set_rival_aside(rival)
         partition_log, log_dir = self._forget(partition)
-        return self._rename(partition_log, log_dir, new_name)
+        self.retiring[partition] = self._end(partition_log, log_dir, new_name)
+        return self.retiring[partition]
 
     def _forget(self, partition: TopicPartition) -> tuple[PartitionLog, LogDir]:
         log_dir = self._dir_of.pop(partition)
@@ -405,22 +409,19 @@ class LogDirs:
     def _set_rival_aside(self, rival: _Loaded) -> None:
         partition = rival.log.topic_partition
         name = folders.stray_name(partition, self._randomness.uuid())
-        path = self._rename(rival.log, rival.log_dir, name)
+        aside = self._end(rival.log, rival.log_dir, name)
+        aside.free_name()
         log.warning(
-            "%s is in two log dirs: the copy of another topic is set aside as %s", partition, path
+            "%s is in two log dirs: another topic's is set aside as %s", partition, aside.path
         )
 
-    def _rename(self, partition_log: PartitionLog, log_dir: LogDir, new_name: str) -> str:
-        """Rename a log's folder; the log neither reads nor writes from now on."""
-        partition_log.segments.close_files()
+    def _end(self, partition_log: PartitionLog, log_dir: LogDir, new_name: str) -> Retirement:
+        """Let a log neither read nor write from now on; its folder waits for its new name."""
+        descriptors = partition_log.segments.pop_files()
         partition_log.drop_staged()
         partition_log.fail("the partition was deleted")
         partition_log.presence.end()
-        path = log_dir.join(new_name)
-        self._files.rename(partition_log.directory, path)
-        log_dir.renames += 1
-        self._retired[partition_log.topic_partition] = log_dir
-        return path
+        return Retirement(self._files, log_dir, partition_log, new_name, descriptors)
 
     def _checkpoint(
         self, log_dir: LogDir, high_watermarks: Mapping[TopicPartition, int]

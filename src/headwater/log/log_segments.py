@@ -297,11 +297,16 @@ class LogSegments:
         elif error.errno not in EXHAUSTED:  # without a descriptor nothing was written
             self.files.truncate(self._descriptors.of(active.path), size)
 
-    def close_files(self) -> None:
-        """Close what is open of every segment; readers on other threads throw away what they read."""
+    def pop_files(self) -> list[int]:
+        """Forget what is open of every segment, and return it to be closed.
+
+        Readers on other threads throw away what they read.
+        """
+        popped = []
         for segment in self._list:
             segment.truncation_count += 1
-            self._descriptors.close_path(segment.path)
+            popped += self._descriptors.pop_path(segment.path)
+        return popped
 
     def pop_garbage(self) -> list[str]:
         """Remove and return the paths of dropped files, which may be unlinked after a while."""

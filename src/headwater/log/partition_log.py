@@ -25,7 +25,6 @@ from headwater.log.flushing import FlushWork, snapshot_due
 from headwater.log.index_rebuild import remove_snapshots, replay_producers
 from headwater.log.log_segments import LogSegments
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET
-from headwater.log.presence import Presence
 from headwater.log.producers import ProducerStates, State
 from headwater.log.segment import Segment, Staged
 from headwater.log.settings import LogSettings
@@ -34,7 +33,7 @@ from headwater.log.staging import Staging
 from headwater.log.truncation_note import remove_note, write_note
 from headwater.model import TopicPartition, Uuid
 from headwater.records.batch import HEADER, HEADER_SIZE, MAGIC, OVERHEAD, RawHeader
-from headwater.records.header_fields import BASE_OFFSET, LENGTH, MAGIC_BYTE
+from headwater.records.header_fields import BASE_OFFSET, LEADER_EPOCH, LENGTH, MAGIC_BYTE
 from headwater.seams.files import Buffer
 
 log = logging.getLogger(__name__)
@@ -80,7 +79,7 @@ class PartitionLog:
         self.topic_id = topic_id
         self.topic_partition: TopicPartition = segments.topic_partition
         self.directory = segments.directory
-        self.presence = Presence()
+        self.presence = epochs.presence
         self.segments = segments
         self.epochs = epochs
         self.producers = producers
@@ -140,6 +139,8 @@ class PartitionLog:
 
         A batch cut off at the end is left out. One that is damaged, does not follow the last one, or
         has an epoch out of order is refused with CORRUPT_MESSAGE, and those before it stay staged.
+        This ends before a batch that begins an epoch: what comes before it is written first, then
+        `epochs` (`must_be_saved`), and after that the batch can be staged.
         """
         view = memoryview(batches)
         at = 0
@@ -153,6 +154,8 @@ class PartitionLog:
             batch = view[at : at + size]
             self.staging.check_replicated(batch, header, leader_epoch, gaps=self.settings.compacted)
             self._make_room(header[BASE_OFFSET])
+            if not self.staging.epoch_is_open(header[LEADER_EPOCH]):
+                break
             self.staging.stage_replicated(batch, header, now_ms)
             at += size
 
@@ -181,7 +184,7 @@ class PartitionLog:
         try:
             if not active.ready:
                 segments.walk_active(self.log_end_offset)
-            if self.epochs.unsaved:
+            if self.epochs.saved < self.epochs.needed:
                 self.epochs.save()
             total = staging.size
             if active.is_full(
@@ -393,14 +396,13 @@ class PartitionLog:
 
     def unflushed(self, *, closing: bool = False) -> FlushWork | None:
         """Return what the disk lacks: run it on a file thread, then pass it to `mark_flushed`."""
-        if self.epochs.worth_saving(self.log_end_offset):
-            self.epochs.save()
         if snapshot_due(self, closing=closing):
             self._take_snapshot(self.log_end_offset)
         if (
             self.recovery_point >= self.log_end_offset
             and not self.snapshots
             and not self.epochs.unsynced
+            and not self.epochs.worth_saving(self.log_end_offset)
         ):
             return None
         work = FlushWork(self)

@@ -2,7 +2,8 @@
 
 Names of partitions are reused: after a deletion the same path may belong to a new log. A flush that
 is under way on a file thread opens files by name, so it holds the presence of its log whenever it
-does, and gives up once the log was removed. Nobody holds it while waiting for the disk.
+does, and gives up once the log was removed. The thread that renames the folder waits until
+nobody holds it; the loop never does.
 """
 
 import errno
@@ -38,6 +39,10 @@ class Presence:
         self._lock.release()
 
     def end(self) -> None:
-        """End the log's use of its folder, which is about to be renamed."""
+        """End the log's use of its folder: nobody enters any more."""
+        self.removed = True
+
+    def wait_unused(self) -> None:
+        """Wait for who entered before the end; then the folder may be renamed. A file thread's."""
         with self._lock:
-            self.removed = True
+            pass

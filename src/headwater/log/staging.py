@@ -8,7 +8,8 @@ sequences, transactions and epochs.
 Buffers are held by reference and patched in place: their owner must not reuse them before the write. A leader stages client batches (`stage`), a coordinator's own batches and markers; a
 follower stages what its leader sent. The epoch begins with its first batch at the latest: after a
 failure, a drop or a truncation `epoch` is NOT_BEGUN, and the next batch begins its epoch again,
-which checks all that may have changed. So `stage` itself compares one number.
+which checks all that may have changed. So `stage` itself compares one number. `epoch` stays
+NOT_BEGUN until the file of epochs has the epoch: a replica writes that file on a thread first.
 """
 
 import struct
@@ -75,7 +76,10 @@ class Staging:
     # -- the leader's epoch
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """Begin a leader's epoch at the end of the log; its file is written before its first batch."""
+        """Begin a leader's epoch at the end of the log, once its file is written.
+
+        Until then `epoch` stays NOT_BEGUN.
+        """
         # First of all: a reader thread that reports a failure meanwhile closes the epoch again.
         self.epoch = leader_epoch
         if self.failure is not None:
@@ -91,6 +95,8 @@ class Staging:
             )
         if leader_epoch > self._epochs.latest:
             self._epochs.assign(leader_epoch, self.end_offset)
+        if self._epochs.must_be_saved:
+            self.epoch = NOT_BEGUN
 
     def fail(self, reason: str) -> None:
         """Refuse all appends from now on. Safe on any thread."""
@@ -181,10 +187,14 @@ class Staging:
         if crc32c(batch[CRC_START:]) != header[CRC]:
             raise self.corrupt(f"wrong checksum at offset {base}")
 
+    def epoch_is_open(self, epoch: int) -> bool:
+        """Return whether a batch of the epoch can be staged now; begin the epoch if nothing is staged."""
+        if epoch != self.epoch and not self.batches:
+            self.begin_epoch(epoch)
+        return epoch == self.epoch
+
     def stage_replicated(self, batch: memoryview, header: RawHeader, now_ms: int) -> None:
         """Stage one checked batch of the leader, with its offsets and its epoch."""
-        if header[LEADER_EPOCH] != self.epoch:
-            self.begin_epoch(header[LEADER_EPOCH])
         self._producers.replay_batch(header, batch, max(now_ms, header[MAX_TIMESTAMP]))
         self._stage_as_is(batch, header, now_ms)
 

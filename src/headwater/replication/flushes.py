@@ -160,21 +160,10 @@ class Flushes:
             self.flush()
 
     def sync_crash_tail(self) -> None:
-        """Sync the records that a crashed process wrote but did not sync, if the topic requires it.
+        """Have what a crashed process wrote and did not sync flushed, if the topic requires it.
 
-        Blocks on the disk: only a log that was not closed has such a tail, and it is not served yet.
+        Until that is done, followers and consumers read up to the flushed end.
         """
         self.completed_end = 0
-        replica = self._replica
-        work = replica.log.unflushed() if self.behind else None
-        if work is None:
-            return
-        try:
-            work.run()
-        except OSError as failure:
-            replica.host.storage_failed(replica, failure, flushing=work.syncing)
-            if work.syncing:
-                why = f"the disk refused to flush: {failure.strerror}"
-                raise KafkaError(E.KAFKA_STORAGE_ERROR, why) from failure
-            raise
-        replica.log.mark_flushed(work)
+        if self.behind:
+            self._replica.write_soon()

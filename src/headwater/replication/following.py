@@ -67,7 +67,8 @@ class Following:
     ) -> int:
         """Stage what the leader of `leader_epoch` sent, and return the offset to fetch next.
 
-        Offsets and epochs stay as they are; a batch cut off at the end is left out. The bytes are
+        Offsets and epochs stay as they are; a batch cut off at the end is left out, and so is one that
+        begins an epoch, until the file of epochs has it (`Replica.epoch_saves`). The bytes are
         kept by reference until the end of the tick. Call this only with an answer that does not
         diverge: the leader's high watermark counts for this log once both agree (KAFKA-14704).
         """
@@ -75,12 +76,15 @@ class Following:
         self._require_follower(leader_epoch)
         if replica.refusal is not None:
             raise replica.refusal
+        replica.epoch_saves.raise_failure()
         partition_log = replica.log
         try:
             partition_log.stage_replicated(batches, leader_epoch, replica.host.wall_ms())
         finally:
             if partition_log.staging.end_offset > partition_log.log_end_offset:
                 replica.write_soon()
+            elif partition_log.epochs.must_be_saved:
+                replica.epoch_saves.save()
         replica.carry_out(replica.partition.leader_hw_received(high_watermark))
         committed = min(leader_log_start, replica.high_watermark)
         if committed > partition_log.log_start_offset:

@@ -1,8 +1,9 @@
 """The inbox of a replica: batches keep their order while one of them is prepared off the loop.
 
-A batch that must be recompressed or checked record by record is prepared on a codec thread. The
-batches that follow it wait behind it, each with its bytes copied, because the receive buffer is
-reused after the tick. An empty inbox costs one `if`.
+A batch that must be recompressed or checked record by record is prepared on a codec thread, and the
+first batches of an epoch wait until the file of epochs has it. The batches that follow wait behind
+them, each with its bytes copied, because the receive buffer is reused after the tick. An empty inbox
+costs one `if`.
 """
 
 import logging
@@ -83,10 +84,13 @@ class Inbox:
 
         self._host.off_loop(lambda: prepare(batch, header, rules, now_ms), done, Lane.CODEC)
 
-    def pop_ready(self) -> HeldBatch | None:
-        """Remove and return the first batch if it is ready."""
-        if not self.batches or not self.batches[0].ready:
-            return None
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a first batch that can be staged now."""
+        return bool(self.batches) and self.batches[0].ready
+
+    def pop_first(self) -> HeldBatch:
+        """Remove and return the first batch."""
         held = self.batches.popleft()
         held.release_memory()
         return held

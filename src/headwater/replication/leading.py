@@ -3,6 +3,7 @@
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headwater.errors import E, KafkaError
 from headwater.replication.effects import ProposeIsr
 
 if TYPE_CHECKING:
@@ -78,6 +79,17 @@ class Leading:
         """Whether the high watermark has passed what earlier leaders may have committed."""
         partition = self._replica.partition
         return partition.high_watermark >= partition.leader_epoch_start
+
+    def delete_records(self, offset: int) -> None:
+        """Move the log's start to `offset`, which must be committed."""
+        replica = self._replica
+        settings = replica.log.settings
+        if settings.compacted and not settings.expires:
+            raise KafkaError(E.POLICY_VIOLATION)
+        if not 0 <= offset <= replica.high_watermark:
+            raise KafkaError(E.OFFSET_OUT_OF_RANGE)
+        replica.log.advance_start(offset)
+        replica.wake_watchers()  # followers delete them too
 
     # -- the in-sync set
 

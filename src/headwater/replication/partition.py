@@ -82,10 +82,15 @@ class Partition:
         replicas: Sequence[int],
         isr: Sequence[int],
         log_end: int,
+        epoch_start: int | None = None,
     ) -> Sequence[Effect]:
-        """The controller made this replica the leader (or confirmed it)."""
+        """The controller made this replica the leader (or confirmed it).
+
+        `log_end` is the end of what is durable enough; the epoch starts there, or behind it at
+        `epoch_start`.
+        """
         if leader_epoch != self.leader_epoch or self.role is not _LEADER:
-            self.leader_epoch_start = log_end
+            self.leader_epoch_start = log_end if epoch_start is None else epoch_start
             self.followers = {}
         self.role, self.leader = _LEADER, self.node_id
         self._apply_state(leader_epoch, partition_epoch, replicas, isr)

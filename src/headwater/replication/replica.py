@@ -7,16 +7,14 @@ knows of its followers is in `leading`, and what a follower does is in `followin
 """
 
 import errno
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import NoReturn
 
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.partition_log import PartitionLog
 from headwater.log.slices import FileSlice
-from headwater.log.time_lookup import Found, TimeLookup
-from headwater.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition, Uuid
+from headwater.model import NO_EPOCH, TopicPartition, Uuid
 from headwater.records.batch import TRANSACTIONAL, RawHeader
 from headwater.records.header_fields import (
     ATTRIBUTES,
@@ -35,6 +33,7 @@ from headwater.records.validation import (
 )
 from headwater.replication.append_waiters import AppendWaiters
 from headwater.replication.effects import AdvanceHW, Effect, ProposeIsr
+from headwater.replication.epoch_saves import EpochSaves
 from headwater.replication.flushes import Flushes
 from headwater.replication.following import Following
 from headwater.replication.inbox import HeldBatch, Inbox
@@ -58,7 +57,7 @@ class Replica:
 
     __slots__ = (
         "_committing", "_held", "_inbox", "_staging", "_waiters", "_writing", "dirty", "end_watchers",
-        "flushes", "following", "host", "leading", "log", "offline", "partition", "policy", "refusal",
+        "epoch_saves", "flushes", "following", "host", "leading", "log", "offline", "partition", "policy", "refusal",
         "topic_id", "topic_partition", "upkeep",
         "watchers",
     )  # fmt: skip
@@ -89,14 +88,14 @@ class Replica:
         # Fetches of followers, which read up to the log's end.
         self.end_watchers: dict[Watcher, None] = {}
         self.flushes = Flushes(self)
+        self.epoch_saves = EpochSaves(self)
         self.leading = Leading(self)
         self.following = Following(self)
         self.upkeep = Upkeep(partition_log, partition)
         self._inbox = Inbox(self.topic_partition, host)
         self._held = self._inbox.batches
         self._waiters = AppendWaiters()
-        self._writing = self._waiters.writing
-        self._committing = self._waiters.committing
+        self._writing, self._committing = self._waiters.writing, self._waiters.committing
 
     # -- role
 
@@ -116,6 +115,8 @@ class Replica:
         """Lead in the epoch that the controller decided, or confirm it."""
         is_new = decided.leader_epoch > self.partition.leader_epoch or not self.is_leader
         if is_new:
+            if self.dirty:
+                self.write()  # what the epoch before has staged is its own
             # Known before the first append of the epoch: replicas that truncate later must find a
             # leader that wrote nothing (KAFKA-7415).
             self._staging.begin_epoch(decided.leader_epoch)
@@ -128,6 +129,7 @@ class Replica:
                 decided.replicas,
                 decided.isr,
                 self.flushes.durable_end,
+                self.log.log_end_offset,
             )
         )
         self.wake_watchers()
@@ -247,8 +249,8 @@ class Replica:
             except (OffsetsOutOfPlace, OutputTooLarge):
                 self._prepare(batch, header, pending, acks, now_ms)
                 return
-        if self._held:
-            self._inbox.hold(batch, header, pending, acks)
+        if self._held or self._staging.epoch != partition.leader_epoch:
+            self._stage_in_order(batch, header, pending, acks, now_ms)
         else:
             self._stage(batch, header, pending, acks, now_ms)
 
@@ -299,6 +301,34 @@ class Replica:
             self.dirty = True
             self.host.write_soon(self)
 
+    def _stage_in_order(
+        self, batch: memoryview, header: RawHeader, pending: Pending, acks: int, now_ms: int
+    ) -> None:
+        """Stage a batch, or hold it: behind others, or until the file of epochs has its epoch."""
+        if self._held or self._awaits_epoch():
+            self._inbox.hold(batch, header, pending, acks)
+            if self.log.epochs.must_be_saved:
+                self.epoch_saves.save()
+        else:
+            self._stage(batch, header, pending, acks, now_ms)
+
+    def _awaits_epoch(self) -> bool:
+        """Return whether the file of epochs must be written before this leader's next batch."""
+        if self.partition.role is not _LEADER:
+            return False
+        try:
+            self._staging.begin_epoch(self.partition.leader_epoch)
+        except KafkaError:
+            return False  # nothing can be staged, and that says why
+        return self.log.epochs.must_be_saved
+
+    def epochs_saved(self) -> None:
+        """Go on with what waited for the file of epochs."""
+        self._drain_inbox()
+        if self._staging.batches:
+            self.write_soon()
+        self._wake(self.end_watchers)
+
     def write_soon(self) -> None:
         """Have `write` called at the end of this tick."""
         if not self.dirty:
@@ -312,8 +342,11 @@ class Replica:
         self._inbox.prepare(held, self.policy.rules, now_ms, self._drain_inbox)
 
     def _drain_inbox(self) -> None:
-        while (held := self._inbox.pop_ready()) is not None:
-            now_ms = self.host.wall_ms()
+        while self._inbox.is_ready:
+            if self._awaits_epoch():
+                self.epoch_saves.save()
+                return
+            held, now_ms = self._inbox.pop_first(), self.host.wall_ms()
             try:
                 if held.failure is not None:
                     raise held.failure
@@ -331,6 +364,9 @@ class Replica:
         """Write what is staged and complete every waiter that this satisfies."""
         self.dirty = False
         if self.partition.role is _NONE:
+            return
+        if self.log.epochs.must_be_saved and self._staging.batches:
+            self.epoch_saves.save()  # a coordinator's batches: nobody uses their buffers again
             return
         try:
             self.log.write_staged()
@@ -434,6 +470,10 @@ class Replica:
         """Return whole batches from the batch with `offset` on, or None where there is nothing."""
         return self.log.read(offset, self.readable_end(isolation), max_bytes, at_least_one)
 
+    def read_own(self, offset: int, max_bytes: int) -> FileSlice | None:
+        """Return batches up to the log's end, as durable as they are, for the coordinator here."""
+        return self.log.read(offset, self.log.log_end_offset, max_bytes, at_least_one=True)
+
     def read_failed(self, failure: OSError) -> KafkaError:
         """Return the error for a reader that the disk refused; a failing disk goes offline."""
         if failure.errno == errno.EIO:
@@ -449,42 +489,9 @@ class Replica:
         """Return the aborted transactions among the committed records from `start` on."""
         return self.log.aborted_transactions(start, self.partition.high_watermark)
 
-    # -- offsets: (timestamp, offset, leader epoch)
-
-    def offset_for_earliest(self) -> Found:
-        start = self.log.log_start_offset
-        epoch = self.log.epochs.epoch_at(start)
-        return NO_TIMESTAMP, start, epoch if epoch >= 0 else self.partition.leader_epoch
-
-    def offset_for_latest(self, isolation: FetchIsolation) -> Found:
-        return NO_TIMESTAMP, self.readable_end(isolation), self.partition.leader_epoch
-
-    def offset_for_time(
-        self, timestamp: int | None, isolation: FetchIsolation
-    ) -> Callable[[], Found | None]:
-        """Return a lookup for a file thread: the first record not older than `timestamp`.
-
-        With None it finds the first record that has the greatest timestamp.
-        """
-        most_bytes = self.policy.rules.max_uncompressed_bytes
-        lookup = TimeLookup(self.log, self.readable_end(isolation), most_bytes)
-        return lookup.newest if timestamp is None else partial(lookup.at_or_after, timestamp)
-
     def offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to this one and its end, (-1, -1) if unknown (KIP-320)."""
         return self.log.epochs.end_offset(leader_epoch, self.log.log_end_offset)
-
-    # -- deleting
-
-    def delete_records(self, offset: int) -> None:
-        """Move the log's start to `offset`, which must be committed."""
-        settings = self.log.settings
-        if settings.compacted and not settings.expires:
-            raise KafkaError(E.POLICY_VIOLATION)
-        if not 0 <= offset <= self.partition.high_watermark:
-            raise KafkaError(E.OFFSET_OUT_OF_RANGE)
-        self.log.advance_start(offset)
-        self.wake_watchers()  # followers delete them too
 
     # -- describing
 

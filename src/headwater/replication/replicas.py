@@ -2,14 +2,16 @@
 
 import errno
 import logging
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias, cast
 
 from headwater.config.topic import TopicSettings
 from headwater.errors import E, KafkaError
 from headwater.log.folders import METADATA
 from headwater.log.log_dirs import LogDirs
 from headwater.log.partition_log import PartitionLog
+from headwater.log.retirement import Retirement
 from headwater.model import NO_EPOCH, ZERO_UUID, TopicPartition, uuid_text
 from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.replication.partition import Partition
@@ -22,6 +24,10 @@ log = logging.getLogger("headwater.state-change")
 
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 """Errors that may go away by themselves; after others the disk is not tried again."""
+
+
+OnStopped: TypeAlias = Callable[[Mapping[TopicPartition, OSError]], None]
+"""Called with the partitions whose folders could not be renamed, and why."""
 
 
 class _OfflinePartition(NamedTuple):
@@ -53,6 +59,8 @@ class Replicas:
         self._topics: dict[str, dict[int, Replica]] = {}
         self._offline: dict[TopicPartition, _OfflinePartition] = {}
         """Partitions that could not be opened, and why."""
+        self._waiting: dict[TopicPartition, list[Callable[[], None]]] = {}
+        """What waits for a folder to give its name free."""
 
     def __iter__(self) -> Iterator[Replica]:
         for partitions in self._topics.values():
@@ -94,8 +102,12 @@ class Replicas:
     def apply(self, decided: LeaderAndIsr) -> E:
         """Lead or follow as the controller says; the code for its answer.
 
-        While the log is being truncated this waits, and the answer is that of any other delay.
+        While the log is being truncated, or the name belongs to a folder that is being renamed, this
+        waits, and the answer is that of any other delay.
         """
+        if decided.topic_partition in self.log_dirs.retiring:
+            self._when_free(decided.topic_partition, lambda: self._apply_late(decided))
+            return E.NONE
         known = self.get(*decided.topic_partition)
         if known is not None and known.following.cutting:
             known.following.when_cut(lambda: self._apply_late(decided))
@@ -106,6 +118,9 @@ class Replicas:
             return E.NONE
         try:
             replica = known or self._open(decided)
+            if replica is None:
+                self._when_free(decided.topic_partition, lambda: self._apply_late(decided))
+                return E.NONE
             if decided.leader == self.node_id:
                 replica.become_leader(decided)
             else:
@@ -151,13 +166,16 @@ class Replicas:
         waiting = [offline.decided for offline in self._offline.values() if offline.may_come_back]
         return E.NONE in [self.apply(decided) for decided in waiting]
 
-    def _open(self, decided: LeaderAndIsr) -> Replica:
+    def _open(self, decided: LeaderAndIsr) -> Replica | None:
+        """Open or create the log; None if the name must be freed first."""
         settings = self._settings_of(decided.topic_partition.topic)
         policy = self._policy_of(decided.topic_partition.topic)
         self.log_dirs.choose(decided.topic_partition, decided.topic_id)
         partition_log = self.log_dirs.logs.get(decided.topic_partition)
         if partition_log is not None and partition_log.topic_id != decided.topic_id:
             partition_log = self._identify(partition_log, decided)
+            if partition_log is None:
+                return None
         if partition_log is None:
             if not decided.is_new:
                 self.log_dirs.refuse_to_replace()
@@ -173,7 +191,7 @@ class Replicas:
         return replica
 
     def _identify(self, found: PartitionLog, decided: LeaderAndIsr) -> PartitionLog | None:
-        """Return the log if it belongs to this topic; None after moving another topic's log aside."""
+        """Return the log if it belongs to this topic; None if another topic's log moves aside."""
         at = decided.topic_partition
         if found.topic_id == ZERO_UUID:
             self.log_dirs.name(at, decided.topic_id)
@@ -200,14 +218,82 @@ class Replicas:
         )
         return Replica(partition_log, partition, policy, self._host)
 
-    def stop(self, topic_partition: TopicPartition, delete: bool) -> None:
-        """Stop serving the partition; with `delete`, delete its files too."""
+    def stop(
+        self, partitions: Sequence[tuple[TopicPartition, bool]], done: OnStopped = lambda _: None
+    ) -> None:
+        """Stop serving partitions; those marked True are deleted, too.
+
+        `done` gets the errors by partition, once the folders of the deleted ones are renamed. Their
+        files are unlinked after that.
+        """
+        retired = {at: found for at, delete in partitions if (found := self._stop(at, delete))}
+        if not retired:
+            done({})
+            return
+
+        def rename() -> dict[TopicPartition, OSError]:
+            return {at: why for at, one in retired.items() if (why := _renaming_problem(one))}
+
+        def renamed(result: object, failure: Exception | None) -> None:
+            failures = cast("dict[TopicPartition, OSError]", result) if failure is None else {}
+            done(failures)
+            self._remove({at: one for at, one in retired.items() if at not in failures})
+
+        self._host.off_loop(rename, renamed, Lane.FILES)
+
+    def _remove(self, retired: Mapping[TopicPartition, Retirement]) -> None:
+        """Unlink what was renamed, a folder at a time."""
+        for at, retirement in retired.items():
+            self._host.off_loop(
+                partial(self.log_dirs.remove, retirement.path),
+                partial(self._removed, at, retirement),
+                Lane.REMOVAL,
+            )
+
+    def _removed(
+        self, at: TopicPartition, retirement: Retirement, _: object, failure: Exception | None
+    ) -> None:
+        if failure is None:
+            self.log_dirs.name_freed(at, retirement)
+        else:
+            log.error(
+                "%s could not be removed, the next start tries again: %s", retirement.path, failure
+            )
+
+    def _when_free(self, at: TopicPartition, call: Callable[[], None]) -> None:
+        """Call back once the disk has the rename of the folder that had this name; in order."""
+        waiting = self._waiting.setdefault(at, [])
+        waiting.append(call)
+        if len(waiting) > 1:
+            return
+        retirement = self.log_dirs.retiring[at]
+
+        def freed(_: object, failure: Exception | None) -> None:
+            if failure is not None:
+                log.error("the folder of %s cannot be renamed: %s", at, failure)
+            self.log_dirs.name_freed(at, retirement)
+            for late in self._waiting.pop(at):
+                late()
+
+        self._host.off_loop(retirement.free_name, freed, Lane.FILES)
+
+    def when_applicable(
+        self, partitions: Iterable[TopicPartition], call: Callable[[], None]
+    ) -> None:
+        """Call back once no folder that is being renamed has the name of one of the partitions."""
+        for at in partitions:
+            if at in self.log_dirs.retiring:
+                self._when_free(at, lambda: self.when_applicable(partitions, call))
+                return
+        call()
+
+    def _stop(self, topic_partition: TopicPartition, delete: bool) -> Retirement | None:
         topic, index = topic_partition
         partitions = self._topics.get(topic, {})
         replica = partitions.get(index)
         if replica is not None and replica.following.cutting:
-            replica.following.when_cut(lambda: self.stop(topic_partition, delete))
-            return
+            replica.following.when_cut(lambda: self.stop([(topic_partition, delete)]))
+            return None
         partitions.pop(index, None)
         self._offline.pop(topic_partition, None)
         if topic in self._topics and not partitions:
@@ -215,8 +301,8 @@ class Replicas:
         if replica is not None:
             replica.stop()
         if delete and topic_partition in self.log_dirs.logs:
-            folder = self.log_dirs.delete(topic_partition)
-            self._host.off_loop(lambda: self.log_dirs.remove(folder), _removed(folder), Lane.FILES)
+            return self.log_dirs.delete(topic_partition)
+        return None
 
     # -- settings
 
@@ -232,9 +318,9 @@ class Replicas:
         return list(self._topics)
 
 
-def _removed(folder: str) -> Callable[[object, Exception | None], None]:
-    def done(_: object, failure: Exception | None) -> None:
-        if failure is not None:
-            log.error("%s could not be removed, the next start tries again: %s", folder, failure)
-
-    return done
+def _renaming_problem(retirement: Retirement) -> OSError | None:
+    try:
+        retirement.rename()
+    except OSError as failure:
+        return failure
+    return None

@@ -30,7 +30,9 @@ class Lane(Enum):
     CODEC = "codec"
     """Recompression and checks of large batches; dropped at a stop."""
     FILES = "files"
-    """Nobody waits: checkpoints, deletions."""
+    """Truncations, renames of folders, checkpoints."""
+    REMOVAL = "removal"
+    """Nobody waits: the files of deleted partitions are unlinked."""
 
 
 class Tasks(Protocol):
@@ -57,7 +59,7 @@ _DROPPED = (Lane.CODEC, Lane.READ)
 
 def _threads(lane: Lane) -> int:
     match lane:
-        case Lane.JOURNAL:
+        case Lane.JOURNAL | Lane.REMOVAL:
             return 1
         case Lane.CODEC:
             return min(8, max(2, len(os.sched_getaffinity(0))))

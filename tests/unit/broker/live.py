@@ -115,7 +115,7 @@ class Live:
                 name=topic, num_partitions=partitions, replication_factor=-1, configs=rows
             )
             answer = client.ask(
-                CreateTopicsRequest(topics=[wanted], timeout_ms=9000), CreateTopicsResponse, 7
+                CreateTopicsRequest(topics=[wanted], timeout_ms=60_000), CreateTopicsResponse, 7
             )
             assert answer.topics[0].error_code == 0, answer
 

@@ -385,6 +385,9 @@ def test_a_parked_fetch_of_many_partitions_is_woken_by_any_of_them(live, client,
 def test_partitions_that_grow_while_others_are_looked_at_are_not_missed(live, client):
     """Each is watched before it is looked at: what comes in between wakes the fetch."""
     live.create("racing", 2 * LONG)
+    live.on_loop(
+        lambda: [one.log.epochs.save() for one in live.context.replicas.of_topic("racing")]
+    )
     turns, replicas, grown = live.context.turns, live.context.replicas, []
     original = turns._next_turn
 
@@ -424,8 +427,6 @@ class Ignored:
 
 def test_waking_a_wide_fetch_looks_only_at_what_woke_it(live, client, monkeypatch):
     live.create("watched", LONG)
-    client.send(fetch_request({("watched", n): 0 for n in range(LONG)}, max_wait_ms=LONG_MS), 12)
-    until(lambda: live.on_loop(lambda: len(live.context.purgatory)))
     looked = []
     find = _Fetch._find
 
@@ -434,6 +435,9 @@ def test_waking_a_wide_fetch_looks_only_at_what_woke_it(live, client, monkeypatc
         find(self, part)
 
     monkeypatch.setattr(_Fetch, "_find", counted)
+    client.send(fetch_request({("watched", n): 0 for n in range(LONG)}, max_wait_ms=LONG_MS), 12)
+    until(lambda: len(looked) == LONG)
+    looked.clear()
     with live.client() as other:
         other.produce("watched", batch(b"x"), partition=7)
     assert [index for index, row in rows(client.answer(FetchResponse, 12)).items() if row.records]

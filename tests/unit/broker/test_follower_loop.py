@@ -47,11 +47,15 @@ class Follower:
         host.stopped = lambda replica: self.fetchers.unfollow(replica.topic_partition)
         host.leads = host.stopped
 
-    def follow_soon(self, partition=0, leader=LEADER, epoch=EPOCH):
+    def follow_soon(self, partition=0, leader=LEADER, epoch=EPOCH, begun=True):
         at = TopicPartition("topic", partition)
         decided = LeaderAndIsr(at, TOPIC_ID, leader, epoch, epoch, (1, 2, 3), (1, 2, 3))
         assert self.broker.replicas.apply(decided) is E.NONE
-        return self.broker.replicas.get(*at)
+        replica = self.broker.replicas.get(*at)
+        if begun:
+            replica.log.staging.begin_epoch(epoch)
+            replica.log.epochs.save()
+        return replica
 
     async def follow(self, partition=0, leader=LEADER, epoch=EPOCH):
         replica = self.follow_soon(partition, leader, epoch)
@@ -132,6 +136,24 @@ def test_nothing_is_fetched_for_a_disk_that_takes_no_writes(run):
     run(scene)
 
 
+def test_what_begins_an_epoch_is_fetched_again_once_the_epoch_is_saved(run):
+    async def scene(follower):
+        host = follower.broker.host
+        host.saves_epochs = False
+        replica = follower.follow_soon(0, begun=False)
+        other = await follower.follow(1)
+        await follower.answer(p0={"records": records(0)}, p1={"records": records(0)})
+        assert (replica.log_end_offset, other.log_end_offset, follower.asked) == (0, 1, {1: 1})
+        host.run_off()
+        await rounds()
+        assert follower.asked == {0: 0}
+        await follower.answer()  # to the fetch before it
+        await follower.answer(p0={"records": records(0)})
+        assert replica.log_end_offset == 1
+
+    run(scene)
+
+
 def test_a_new_partition_does_not_wait_behind_the_long_poll_of_the_others(run):
     async def scene(follower):
         await follower.follow(0)
@@ -173,6 +195,7 @@ def test_a_log_that_left_the_leaders_is_cut_while_the_others_go_on(run):
     async def scene(follower):
         cut, other = follower.follow_soon(0), await follower.follow(1)
         old = records(0, leader=3) + records(1, leader=3)
+        await follower.answer(p0={"records": old})
         await follower.answer(p0={"records": old}, p1={"records": records(0)})
         parted = FetchResponse.EpochEndOffset(epoch=3, end_offset=1)
         await follower.answer(p0={"diverging_epoch": parted}, p1={"records": records(1)})
@@ -251,7 +274,7 @@ def test_who_moves_to_another_leader_or_stops_is_fetched_there_or_not_at_all(run
         await follower.follow(0, leader=3, epoch=EPOCH + 1)
         assert follower.peer.closed
         assert (3, "fetcher-0") in follower.peers.opened
-        follower.broker.replicas.stop(TopicPartition("topic", 0), delete=False)
+        follower.broker.replicas.stop([(TopicPartition("topic", 0), False)])
         assert follower.peers.opened[3, "fetcher-0"].closed
 
     run(scene)

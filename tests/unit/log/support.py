@@ -77,6 +77,20 @@ def append(log: PartitionLog, count=1, leader=0, **kind) -> tuple[int, int]:
     return offsets
 
 
+def retired(retirement) -> str:
+    """Do what a file thread does for a log that is no longer served; its new path."""
+    retirement.rename()
+    return retirement.path
+
+
+def replicate(log: PartitionLog, data, leader=0) -> None:
+    """Stage what a leader sent, as a follower does: the epochs are saved first."""
+    log.stage_replicated(data, leader, 0)
+    if log.epochs.must_be_saved:
+        log.epochs.save()
+        log.stage_replicated(data, leader, 0)
+
+
 def flush(log: PartitionLog, dirs: LogDirs) -> None:
     work = log.unflushed()
     if work is not None:

@@ -15,6 +15,7 @@ from tests.unit.log.support import (
     created,
     flush,
     reopened,
+    retired,
     stored,
 )
 
@@ -27,7 +28,7 @@ ROWS = {
 
 def again(dirs, records=3):
     """The same name for another topic, with some records that no checkpoint knows of."""
-    dirs.delete(PARTITION)
+    retired(dirs.delete(PARTITION))
     log = dirs.create(PARTITION, OTHER_ID, SETTINGS, NOW)
     for _ in range(records):
         append(log, 2)

@@ -21,6 +21,7 @@ from tests.unit.log.support import (
     flush,
     opened,
     reopened,
+    retired,
     stored,
 )
 
@@ -149,7 +150,7 @@ def test_a_damaged_partition_metadata_gives_no_id(tmp_path):
 def test_a_deleted_partition_is_renamed_and_removed_later_or_at_the_next_start(tmp_path):
     dirs, log = created(tmp_path)
     append(log)
-    path = dirs.delete(PARTITION)
+    path = retired(dirs.delete(PARTITION))
     assert dirs.logs == {}
     assert path.startswith(str(tmp_path / "topic-0."))
     assert path.endswith("-delete")
@@ -157,7 +158,7 @@ def test_a_deleted_partition_is_renamed_and_removed_later_or_at_the_next_start(t
     assert again.log_end_offset == 0
     dirs, _ = reopened(dirs, tmp_path)
     assert sorted(entry.name for entry in tmp_path.iterdir() if entry.is_dir()) == ["topic-0"]
-    dirs.remove(dirs.delete(PARTITION))
+    dirs.remove(retired(dirs.delete(PARTITION)))
     assert not [entry for entry in tmp_path.iterdir() if entry.is_dir()]
 
 
@@ -182,7 +183,7 @@ def test_a_topic_name_never_leaves_the_log_dirs(tmp_path, name):
 def test_a_stray_folder_is_kept_but_not_loaded(tmp_path):
     dirs, log = created(tmp_path)
     append(log)
-    path = dirs.set_aside(PARTITION)
+    path = retired(dirs.set_aside(PARTITION))
     assert path.endswith("-stray")
     dirs.abandon()
     assert opened(tmp_path).logs == {}
@@ -221,7 +222,7 @@ def test_two_folders_with_the_topics_id_are_both_kept_and_none_is_served(tmp_pat
     with pytest.raises(KafkaError, match=r"its log is in .*a/topic-0 and .*b/topic-0: keep"):
         dirs.choose(PARTITION, TOPIC_ID)
     assert sorted(entry.parent.name for entry in tmp_path.glob("*/topic-0")) == ["a", "b"]
-    dirs.delete(PARTITION)
+    retired(dirs.delete(PARTITION))
     assert not list(tmp_path.glob("*/topic-0")), (
         "a new topic of the name finds no folder of this one"
     )
@@ -242,7 +243,7 @@ def test_foreign_folders_are_left_alone(tmp_path):
 
 def test_a_deleted_partition_that_cannot_be_removed_is_a_warning(tmp_path, caplog):
     dirs, _ = created(tmp_path)
-    folder = dirs.delete(PARTITION)
+    folder = retired(dirs.delete(PARTITION))
     (tmp_path / folder / "inside").mkdir()
     dirs.abandon()
     assert opened(tmp_path).logs == {}

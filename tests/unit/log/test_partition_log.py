@@ -21,6 +21,7 @@ from tests.unit.log.support import (
     created,
     flush,
     reopened,
+    replicate,
     stage,
     stored,
 )
@@ -190,13 +191,13 @@ def test_a_segment_rolls_when_its_index_is_full(tmp_path):
 def test_a_segment_rolls_before_a_relative_offset_overflows(tmp_path):
     _, log = created(tmp_path)
     append(log)
-    log.stage_replicated(batch(1, offset=1, leader=0), 0, 0)
+    replicate(log, batch(1, offset=1, leader=0))
     log.write_staged()
     log.truncate_fully(0)
     log.configure(LogSettings(cleanup_policy="compact"))
-    log.stage_replicated(batch(1, offset=5, leader=0), 0, 0)
+    replicate(log, batch(1, offset=5, leader=0))
     log.write_staged()
-    log.stage_replicated(batch(1, offset=1 << 31, leader=0), 0, 0)
+    replicate(log, batch(1, offset=1 << 31, leader=0))
     log.write_staged()
     assert [segment.base_offset for segment in log.segments] == [0, 6]
     assert [row[:2] for row in stored(log)] == [(5, 5), (1 << 31, 1 << 31)]
@@ -247,7 +248,7 @@ def test_a_follower_keeps_offsets_epochs_and_bytes(tmp_path):
     append(leader, 3, leader=2)
     append(leader, 1, leader=5, producer=3, sequence=10)
     for _, _, data in stored(leader):
-        follower.stage_replicated(data, 9, 0)
+        replicate(follower, data, 9)
         assert follower.log_end_offset < follower.staging.end_offset
         follower.write_staged()
     assert stored(follower) == stored(leader)

@@ -5,6 +5,7 @@ from collections import deque
 from headwater.config.broker import BrokerSettings
 from headwater.config.topic import TopicSettings
 from headwater.errors import KafkaError
+from headwater.log.epochs import EpochSave
 from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.replication.partition import Partition
 from headwater.replication.replica import Replica
@@ -16,7 +17,14 @@ NOW = 1_700_000_000_000
 
 
 class FakeHost:
-    """Time does not pass, slow calls wait in a queue, and every call is recorded."""
+    """Time does not pass, slow calls wait in a queue, and every call is recorded.
+
+    Epochs are written at once, unless a test sets `saves_epochs` to False.
+    """
+
+    saves_epochs = True
+    in_thread = False
+    """Whether one of the slow calls runs now."""
 
     def __init__(self):
         self.now = 0
@@ -38,6 +46,8 @@ class FakeHost:
 
     def off_loop(self, call, done, lane):
         self.off.append((call, done))
+        if self.saves_epochs and isinstance(getattr(call, "__self__", None), EpochSave):
+            self.run_off(-1)
 
     def leads(self, replica):
         self.roles.append("leads")
@@ -66,12 +76,14 @@ class FakeHost:
         """Do one of the slow calls and tell how it went."""
         call, done = self.off[rank]
         del self.off[rank]
+        self.in_thread = True
         try:
-            result = call()
-        except Exception as failure:  # noqa: BLE001 - the caller hears of any
-            done(None, failure)
-        else:
-            done(result, None)
+            result, failure = call(), None
+        except Exception as raised:  # noqa: BLE001 - the caller hears of any
+            result, failure = None, raised
+        finally:
+            self.in_thread = False
+        done(result, failure)
 
 
 class Pending:
@@ -115,6 +127,8 @@ class ReplicaUnderTest:
         partition = Partition(1, 30_000, min_insync)
         self.replica = Replica(log, partition, policy, self.host)
         partition.led(0, 0, 0, replicas, replicas if isr is None else isr, 0)
+        log.staging.begin_epoch(0)
+        log.epochs.save()
 
     def append(self, records, acks=-1, pending=None):
         pending = pending or Pending()
@@ -125,6 +139,11 @@ class ReplicaUnderTest:
         log = self.replica.log
         found = log.read(0, log.log_end_offset, 1 << 20, True)
         return b"" if found is None else bytes(found.load())
+
+
+def _renames(call) -> bool:
+    name = getattr(call, "__qualname__", "")
+    return "Replicas.stop" in name or name.endswith("free_name")
 
 
 class ReplicasUnderTest:
@@ -147,6 +166,11 @@ class ReplicasUnderTest:
         return self.replicas.apply(
             LeaderAndIsr(partition, topic_id, 1, epoch, epoch, (1,), (1,), is_new)
         )
+
+    def freed(self):
+        """Let file threads rename what was deleted: the names can be used again."""
+        for call, _ in [pair for pair in self.host.off if _renames(pair[0])]:
+            self.host.run_off([call for call, _ in self.host.off].index(call))
 
     def replica(self) -> Replica:
         return self.replicas.get(*PARTITION)

@@ -33,18 +33,20 @@ def test_stopping_a_partition_with_staged_batches_is_no_storage_failure(tmp_path
     broker = ReplicasUnderTest(tmp_path)
     broker.lead()
     pending = broker.append(batch(b"lost", producer_id=7, producer_epoch=0, base_sequence=0))
-    broker.replicas.stop(PARTITION, delete)
+    broker.replicas.stop([(PARTITION, delete)])
     broker.host.end_tick()
     assert pending.ends == [E.UNKNOWN_TOPIC_OR_PARTITION]
     assert broker.host.failures == []
+    broker.freed()
     broker.lead(OTHER_ID if delete else TOPIC_ID, epoch=1)
+    broker.freed()
     again = broker.written(batch(b"kept", producer_id=7, producer_epoch=0, base_sequence=0))
     assert (again.ends, again.base_offset) == (["done"], 0)
 
 
 def test_a_flush_under_way_at_the_deletion_is_no_storage_failure(broker):
     pending = broker.written(batch())
-    broker.replicas.stop(PARTITION, delete=True)
+    broker.replicas.stop([(PARTITION, True)])
     broker.host.run_off()  # the flush; the removal of the folder is behind it
     assert pending.ends == [E.UNKNOWN_TOPIC_OR_PARTITION]
     assert broker.host.failures == []
@@ -52,8 +54,9 @@ def test_a_flush_under_way_at_the_deletion_is_no_storage_failure(broker):
 
 def test_a_late_flush_of_a_deleted_log_leaves_its_successor_alone(broker):
     broker.written(batch(b"old", producer_id=7, producer_epoch=0, base_sequence=0))
-    broker.replicas.stop(PARTITION, delete=True)
+    broker.replicas.stop([(PARTITION, True)])
     broker.lead(OTHER_ID)
+    broker.freed()
     before = files_of(broker)
     broker.host.run_off()
     assert files_of(broker) == before
@@ -68,8 +71,9 @@ def test_a_flush_that_the_deletion_overtakes_leaves_its_successor_alone(broker):
     def delete_meanwhile(fd):
         broker.files.fdatasync = synced
         synced(fd)
-        broker.replicas.stop(PARTITION, delete=True)
+        broker.replicas.stop([(PARTITION, True)])
         broker.lead(OTHER_ID)
+        broker.freed()
 
     broker.files.fdatasync = delete_meanwhile
     broker.host.run_off()
@@ -82,7 +86,7 @@ def test_a_disk_that_fails_during_a_deletion_is_still_a_failed_disk(broker):
     broker.written(batch())
 
     def fail(fd):
-        broker.replicas.stop(PARTITION, delete=True)
+        broker.replicas.stop([(PARTITION, True)])
         raise OSError(errno.EIO, "broken")
 
     broker.files.fdatasync = fail

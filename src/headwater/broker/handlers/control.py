@@ -5,6 +5,7 @@ controller, or to an earlier registration of this broker, is refused.
 """
 
 import logging
+from collections.abc import Mapping
 
 from headwater.broker.context import Context
 from headwater.broker.request import Replier
@@ -30,10 +31,20 @@ log = logging.getLogger("headwater.state-change")
 def handle_leader_and_isr(context: Context, request: Replier, body: LeaderAndIsrRequest) -> None:
     """Lead or follow partitions; the settings of their topics are read before their logs open."""
 
-    def apply() -> None:
-        request.reply(_leader_and_isr(context, body))
+    def learned() -> None:
+        context.replicas.when_applicable(partitions, apply)
 
-    context.configs.learn([topic.topic_name for topic in body.topic_states], apply)
+    def apply() -> None:
+        response = _leader_and_isr(context, body)
+        # A log that another topic of the name left behind moves aside first.
+        context.replicas.when_applicable(partitions, lambda: request.reply(response))
+
+    partitions = [
+        TopicPartition(topic.topic_name, state.partition_index)
+        for topic in body.topic_states
+        for state in topic.partition_states
+    ]
+    context.configs.learn([topic.topic_name for topic in body.topic_states], learned)
 
 
 def _leader_and_isr(context: Context, body: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
@@ -126,30 +137,33 @@ def _learn_in_sync_sets(context: Context, body: UpdateMetadataRequest) -> None:
 
 def handle_stop_replica(
     context: Context, request: Replier, body: StopReplicaRequest
-) -> StopReplicaResponse:
+) -> StopReplicaResponse | None:
     """Stop serving partitions, and delete their logs where the topic is deleted."""
     refusal = context.control.refuse(body.controller_epoch, body.broker_epoch)
-    response = StopReplicaResponse(error_code=refusal)
     if refusal is not E.NONE:
-        return response
-    for topic in body.topic_states:
-        for state in topic.partition_states:
-            at = TopicPartition(topic.topic_name, state.partition_index)
-            response.partition_errors.append(
-                StopReplicaResponse.StopReplicaPartitionError(
-                    topic_name=at.topic,
-                    partition_index=at.partition,
-                    error_code=_stop(context, at, state.delete_partition),
-                )
+        return StopReplicaResponse(error_code=refusal)
+    stopped = [
+        (TopicPartition(topic.topic_name, state.partition_index), state.delete_partition)
+        for topic in body.topic_states
+        for state in topic.partition_states
+    ]
+
+    def done(failures: Mapping[TopicPartition, OSError]) -> None:
+        for at, failure in failures.items():
+            log.error("%s cannot be removed: %s", at, failure)
+        request.reply(
+            StopReplicaResponse(
+                partition_errors=[
+                    StopReplicaResponse.StopReplicaPartitionError(
+                        topic_name=at.topic,
+                        partition_index=at.partition,
+                        error_code=E.KAFKA_STORAGE_ERROR if at in failures else E.NONE,
+                    )
+                    for at, _ in stopped
+                ]
             )
+        )
+
+    context.replicas.stop(stopped, done)
     context.changed()
-    return response
-
-
-def _stop(context: Context, at: TopicPartition, delete: bool) -> E:
-    try:
-        context.replicas.stop(at, delete)
-    except OSError as failure:
-        log.error("%s cannot be removed: %s", at, failure)
-        return E.KAFKA_STORAGE_ERROR
-    return E.NONE
+    return None

@@ -103,5 +103,5 @@ def _advance(replica: Replica, offset: int) -> int:
     """Move the log's start to `offset`, -1 for everything that is committed."""
     if offset == UP_TO_HIGH_WATERMARK:
         offset = replica.high_watermark
-    replica.delete_records(offset)
+    replica.leading.delete_records(offset)
     return offset

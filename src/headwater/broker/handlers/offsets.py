@@ -12,6 +12,11 @@ from headwater.errors import E, KafkaError
 from headwater.log.time_lookup import Found
 from headwater.model import EARLIEST, LATEST, NO_EPOCH, NO_TIMESTAMP, READ_COMMITTED, TopicPartition
 from headwater.replication.isolation import FetchIsolation
+from headwater.replication.offset_lookups import (
+    offset_for_earliest,
+    offset_for_latest,
+    offset_for_time,
+)
 from headwater.replication.replica import Replica
 from headwater.security.rights import DESCRIBE_TOPIC
 from headwater.wire.messages.offsets import (
@@ -97,7 +102,7 @@ class _ListOffsets:
             self._found[place] = refused.with_traceback(None)  # a traceback would keep its frames
             return
         timestamp = None if wanted.timestamp == MAX_TIMESTAMP else wanted.timestamp
-        self.lookups.append((place, replica.offset_for_time(timestamp, self.isolation)))
+        self.lookups.append((place, offset_for_time(replica, timestamp, self.isolation)))
 
     def look_up_next(self) -> None:
         """Look up one log after the other, so that other work can run in between."""
@@ -180,9 +185,9 @@ class _ListOffsets:
         """Return (timestamp, offset, leader epoch) of the request."""
         replica, timestamp = self._leader(place, wanted), wanted.timestamp
         if timestamp == LATEST:
-            return replica.offset_for_latest(self.isolation)
+            return offset_for_latest(replica, self.isolation)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return replica.offset_for_earliest()
+            return offset_for_earliest(replica)
         found = self._found.get(place, _NOT_FOUND)
         if isinstance(found, KafkaError):
             raise found

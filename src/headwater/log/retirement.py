@@ -1,0 +1,56 @@
+"""The folder of a log that is no longer served: it gets another name, on a file thread.
+
+The log is forgotten at once. Its name stays taken until the disk has the rename: a power cut must
+not bring the old folder back in place of a new one.
+"""
+
+import threading
+from collections.abc import Sequence
+
+from headwater.log.log_dir import LogDir
+from headwater.log.partition_log import PartitionLog
+from headwater.seams.files import Files
+
+
+class Retirement:
+    """One folder on its way to another name. Every method is safe on any thread."""
+
+    __slots__ = (
+        "_descriptors", "_directory", "_files", "_lock", "_log_dir", "_presence", "_renamed", "path",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        files: Files,
+        log_dir: LogDir,
+        retired: PartitionLog,
+        new_name: str,
+        descriptors: Sequence[int],
+    ) -> None:
+        self._files = files
+        self._log_dir = log_dir
+        self._directory = retired.directory
+        self._presence = retired.presence
+        # The files of the log that were open.
+        self._descriptors = list(descriptors)
+        self._lock = threading.Lock()
+        self._renamed = False
+        # The new path.
+        self.path = log_dir.join(new_name)
+
+    def rename(self) -> None:
+        """Give the folder its new name, once; an OSError leaves it as it is."""
+        with self._lock:
+            if self._renamed:
+                return
+            while self._descriptors:
+                self._files.close(self._descriptors.pop())
+            self._presence.wait_unused()
+            self._files.rename(self._directory, self.path)
+            self._log_dir.note_rename()
+            self._renamed = True
+
+    def free_name(self) -> None:
+        """Rename the folder and sync that: the old name may be used again."""
+        self.rename()
+        self._log_dir.sync_renames()
