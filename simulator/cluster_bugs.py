@@ -4,20 +4,30 @@ The names are those of the catalogue of bugs (B1 is KIP-101, and so on). Each is
 code under test for the length of one run, and some seeds must find it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from headwater.broker.control_state import ControlState
 from headwater.broker.follower_loop import ReplicaFetcher
-from headwater.broker.registration import Registration
+from headwater.broker.handlers import fetch, fetch_parts
+from headwater.broker.registration import PreviousRegistration, Registration
+from headwater.client.consumer.assignors import sticky
+from headwater.client.consumer.assignors.sticky import CooperativeStickyAssignor
+from headwater.client.consumer.group.membership import Membership
 from headwater.controller.state import ClusterState
 from headwater.controller.store.metadata_store import Check, Stat, StoreError
 from headwater.controller.store.zookeeper_store import ZooKeeperStore
+from headwater.coordination.groups.classic import ClassicGroup
+from headwater.coordination.groups.offsets import Retention
+from headwater.coordination.groups.states import GroupState
+from headwater.coordination.runtime_loop import CoordinatorRuntime
 from headwater.errors import E
 from headwater.log.staging import Staging
+from headwater.model import TopicPartition
 from headwater.replication.follower_fetch import CutDiverging, FollowerFetch
 from headwater.replication.following import Following, LogPosition
 from headwater.replication.leader_and_isr import LeaderAndIsr
@@ -61,13 +71,27 @@ def _history_not_compared() -> Iterator[None]:
 
 @contextmanager
 def _cuts_once() -> Iterator[None]:
-    """The leader's answer is taken for the common end, though this log lacks its epoch (B3)."""
+    """The leader's first answer is taken for the common end, though this log lacks its epoch (B3)."""
+    position = Following.position.fget  # type: ignore[attr-defined]
+    cut_in: dict[Following, int] = {}
 
     def common_end(self: Following, epoch: int, end: int) -> int:
+        cut_in[self] = self._replica.leader_epoch
         return min(end, self._replica.log.log_end_offset)
 
-    with patch.object(Following, "common_end", common_end):
+    def sure(self: Following) -> LogPosition:
+        found: LogPosition = position(self)
+        return found._replace(last_epoch=-1) if _is_of(cut_in, self) else found
+
+    with (
+        patch.object(Following, "common_end", common_end),
+        patch.object(Following, "position", property(sure)),
+    ):
         yield
+
+
+def _is_of(epochs: dict[Following, int], following: Following) -> bool:
+    return epochs.get(following) == following._replica.leader_epoch
 
 
 @contextmanager
@@ -98,8 +122,54 @@ def _joins_below_epoch_start() -> Iterator[None]:
 
 @contextmanager
 def _any_epoch_counts() -> Iterator[None]:
-    """A follower of an older epoch counts, and so does a leader (B6, KAFKA-7395)."""
-    with patch.object(Replica, "check_epoch", lambda *_: None):
+    """A follower of an older epoch counts with whatever it has (B6, KAFKA-7395)."""
+    compare = fetch_parts.divergence
+
+    def trusting(replica: Replica, want: Any) -> Any:
+        older = -1 < want.current_leader_epoch < replica.leader_epoch
+        return None if older else compare(replica, want)
+
+    with (
+        patch.object(Replica, "check_epoch", lambda *_: None),
+        patch.object(fetch, "divergence", trusting),
+    ):
+        yield
+
+
+@contextmanager
+def _same_leader_not_compared() -> Iterator[None]:
+    """A log that agreed with a broker agrees with it in every later epoch (B7, KAFKA-7164)."""
+    position = Following.position.fget  # type: ignore[attr-defined]
+    append = Following.append
+    agreed: dict[Following, int] = {}
+
+    def noting(self: Following, *args: Any, **kwargs: Any) -> int:
+        end = append(self, *args, **kwargs)
+        agreed[self] = self._replica.leader
+        return end
+
+    def trusting(self: Following) -> LogPosition:
+        found: LogPosition = position(self)
+        same = agreed.get(self) == self._replica.leader
+        return found._replace(last_epoch=-1) if same else found
+
+    with (
+        patch.object(Following, "append", noting),
+        patch.object(Following, "position", property(trusting)),
+    ):
+        yield
+
+
+@contextmanager
+def _empty_epoch_compared() -> Iterator[None]:
+    """An epoch in which nothing was written is compared with the leader's (B8, KAFKA-10706)."""
+    position = Following.position.fget  # type: ignore[attr-defined]
+
+    def newest(self: Following) -> LogPosition:
+        found: LogPosition = position(self)
+        return found._replace(last_epoch=self._replica.log.epochs.latest)
+
+    with patch.object(Following, "position", property(newest)):
         yield
 
 
@@ -151,7 +221,13 @@ def _former_life_is_own() -> Iterator[None]:
         elif stat is None:
             self._register()
 
+    def not_waiting(self: PreviousRegistration) -> None:
+        gone, self._gone = self._gone, None
+        if gone is not None:
+            gone()
+
     with (
+        patch.object(PreviousRegistration, "_look", not_waiting),
         patch.object(Registration, "_found", found),
         patch.object(Registration, "_node_changed", lambda *_: None),
     ):
@@ -190,33 +266,129 @@ def _leader_alone_commits() -> Iterator[None]:
 
 @contextmanager
 def _any_controller_obeyed() -> Iterator[None]:
-    """A broker obeys every controller, and what was meant for its earlier registration (B33, KIP-380)."""
-    with patch.object(ControlState, "refuse", lambda *_: E.NONE):
+    """A broker obeys every controller, and what was meant for its earlier registration (B33)."""
+
+    def obey(self: ControlState, controller_epoch: int, broker_epoch: int) -> E:
+        self.controller_epoch = controller_epoch
+        return E.NONE
+
+    with patch.object(ControlState, "refuse", obey):
+        yield
+
+
+@contextmanager
+def _offsets_of_active_groups_expire() -> Iterator[None]:
+    """Offsets expire after their time, although the group reads on (B28, KAFKA-4682)."""
+    with patch.object(ClassicGroup, "retention", lambda _: Retention()):
+        yield
+
+
+@contextmanager
+def _coordinator_keeps_its_cache() -> Iterator[None]:
+    """A coordinator that leads again goes on with what it knew before (B29, KAFKA-5600)."""
+    elected = CoordinatorRuntime.elected
+
+    def reuse(self: CoordinatorRuntime[Any, Any], partition: int, leader_epoch: int) -> None:
+        if partition not in self._shards:
+            elected(self, partition, leader_epoch)
+
+    with (
+        patch.object(CoordinatorRuntime, "elected", reuse),
+        patch.object(CoordinatorRuntime, "resigned", lambda *_: None),
+    ):
+        yield
+
+
+@contextmanager
+def _sync_waits_forever() -> Iterator[None]:
+    """A group waits for the assignment of a leader that is gone (B30, KAFKA-12890)."""
+    session_expired = ClassicGroup._session_expired
+
+    def patient(self: ClassicGroup, now: Any, member_id: str, out: Any) -> None:
+        if self.state is not GroupState.COMPLETING_REBALANCE:
+            session_expired(self, now, member_id, out)
+
+    with (
+        patch.object(ClassicGroup, "_session_expired", patient),
+        patch.object(ClassicGroup, "_sync_phase_expired", lambda *_: None),
+    ):
+        yield
+
+
+@contextmanager
+def _stale_owner_believed() -> Iterator[None]:
+    """A member that was put out keeps what it had, and its claim counts (B31, KAFKA-14639)."""
+    claim = CooperativeStickyAssignor.claim
+
+    def ageless(self: CooperativeStickyAssignor, member: Any) -> Any:
+        owned, _ = claim(self, member)
+        return owned, -1
+
+    def first(partitions: Any, claims: Any) -> dict[TopicPartition, str]:
+        kept: dict[TopicPartition, str] = {}
+        for member, had, _ in claims:
+            for name in had:
+                kept.setdefault(name, member.member_id)
+        return kept
+
+    with (
+        patch.object(Membership, "_give_up_first", lambda *_: None),
+        patch.object(CooperativeStickyAssignor, "claim", ageless),
+        patch.object(sticky, "_kept", first),
+    ):
         yield
 
 
 class ClusterBug(NamedTuple):
-    """A mistake, and the troubles that bring it to light soonest."""
+    """A mistake, and the troubles, victims and plans that bring it to light soonest."""
 
     plant: Planting
     kinds: tuple[str, ...]
+    who: tuple[str, ...] = ("leader",)
+    lasts_ms: tuple[int, ...] = ()
+    plan: Mapping[str, Any] = MappingProxyType({})
 
+
+_DIVERGE = ("leaders moved", "leaders moved", "cut off from brokers", "one-way ring", "pause")
+_SHORT_MS = (50, 300, 1000)
+_GROUP = MappingProxyType({"members": 2, "recreated": False})
+_COOPERATIVE = MappingProxyType({**_GROUP, "strategy": "cooperative-sticky"})
+_IDLE = MappingProxyType({**_GROUP, "idle_s": 70})
 
 CLUSTER_BUGS: dict[str, ClusterBug] = {
-    "B1": ClusterBug(_cuts_to_high_watermark, ("crash", "crash of all", "restart")),
+    "B1": ClusterBug(_cuts_to_high_watermark, ("crash", "chained crash", "leaders moved")),
     "B2": ClusterBug(_history_not_compared, ("crash at an operation", "isolate", "pause")),
-    "B3": ClusterBug(_cuts_once, ("crash at an operation", "isolate", "pause", "crash")),
+    "B3": ClusterBug(_cuts_once, _DIVERGE),
     "B4": ClusterBug(_epoch_start_not_kept, ("crash at an operation", "isolate", "pause")),
-    "B5": ClusterBug(_joins_below_epoch_start, ("crash", "isolate", "pause")),
-    "B6": ClusterBug(_any_epoch_counts, ("pause", "isolate", "cut off from zookeeper")),
+    "B5": ClusterBug(_joins_below_epoch_start, ("crash", "isolate", "chained crash")),
+    "B6": ClusterBug(_any_epoch_counts, _DIVERGE, ("follower", "controller")),
+    "B7": ClusterBug(_same_leader_not_compared, _DIVERGE, ("follower", "leader")),
+    "B8": ClusterBug(_empty_epoch_compared, ("leaders moved", "isolate", "session expires")),
     "B9": ClusterBug(_mark_before_cut, ("crash at an operation", "isolate", "pause")),
-    "B32": ClusterBug(_old_controller_writes, ("pause", "isolate", "cut off from zookeeper")),
-    "B33": ClusterBug(_any_controller_obeyed, ("pause", "isolate", "new controller")),
-    "B34": ClusterBug(_former_life_is_own, ("session expires", "crash", "pause")),
+    "B28": ClusterBug(_offsets_of_active_groups_expire, ("crash", "restart"), plan=_IDLE),
+    "B29": ClusterBug(
+        _coordinator_keeps_its_cache, ("leaders moved", "isolate", "pause", "session expires"),
+        ("coordinator",), plan=_GROUP,
+    ),
+    "B30": ClusterBug(_sync_waits_forever, ("member crash",), plan=_GROUP),
+    "B31": ClusterBug(
+        _stale_owner_believed, ("client pause", "client pause", "member crash"),
+        lasts_ms=(3500, 5000), plan=_COOPERATIVE,
+    ),
+    "B32": ClusterBug(
+        _old_controller_writes, ("pause", "isolate", "cut off from zookeeper", "session expires"),
+        ("controller",),
+    ),
+    "B33": ClusterBug(
+        _any_controller_obeyed, ("pause", "slow links", "new controller", "session expires"),
+        ("controller",),
+    ),
+    "B34": ClusterBug(_former_life_is_own, ("crash",), lasts_ms=_SHORT_MS),
     "B35": ClusterBug(_refusal_forgotten, ("crash", "isolate")),
-    "B37": ClusterBug(_unclean_stop_forgiven, ("power cut", "short pause")),
+    "B37": ClusterBug(_unclean_stop_forgiven, ("power cut",), ("controller",), _SHORT_MS),
     "B42": ClusterBug(_leader_alone_commits, ("crash", "isolate", "one-way cut")),
-}
+}  # fmt: skip
+"""B24 to B27 are of transactions and B36 is of access rights, which the broker does not serve."""
 
 
 def simulate_buggy_cluster(seed: int, name: str) -> ClusterVerdict:
@@ -225,8 +397,13 @@ def simulate_buggy_cluster(seed: int, name: str) -> ClusterVerdict:
     chance = stream(seed, "buggy cluster")
     plan = ClusterPlan.of(seed)
     troubles = tuple(
-        replace(trouble, kind=chance.choice(bug.kinds), who=chance.choice(("leader", trouble.who)))
+        replace(
+            trouble,
+            kind=chance.choice(bug.kinds),
+            who=chance.choice((*bug.who, *bug.who, trouble.who)),
+            lasts_ms=chance.choice(bug.lasts_ms or (trouble.lasts_ms,)),
+        )
         for trouble in plan.troubles
     )
     with bug.plant():
-        return simulate_cluster(seed, plan=replace(plan, troubles=troubles))
+        return simulate_cluster(seed, plan=replace(plan, troubles=troubles, **bug.plan))

@@ -7,13 +7,26 @@ from collections.abc import Callable
 from headwater.controller.store.znodes import CONTROLLER
 from headwater.model import TopicPartition
 from simulator.cluster import Cluster
-from simulator.cluster_plan import Trouble
+from simulator.cluster_plan import SESSION_MS, ClusterPlan, Trouble
+from simulator.fleet import Fleet
 from simulator.node import Node, host_of
 from simulator.randomness import Stream, stream
 from simulator.store_checks import StoreView
+from simulator.workload.real_clients import RealAdmin
 from simulator.zookeeper import ZOOKEEPER_HOST
 
-FARTHEST_JUMP_MS = 600_000
+JUMPS_MS = (600_000, 2 * 3_600_000, 10 * 365 * 86_400_000)
+"""How far a wall clock may jump: ten minutes, two hours, ten years."""
+OF_ZOOKEEPER = (
+    "zookeeper restart",
+    "zookeeper breaks at a write",
+    "zookeeper breaks",
+    "session expires",
+    "new controller",
+)
+SLOW_LINK_MS = 400
+OPERATOR_LIMIT_S = 8.0
+RESTART_LIMIT_S = 6.0
 OPERATIONS = 30
 """Within how many file operations a process dies that is to die at one."""
 SLOW_MS = 600
@@ -23,16 +36,17 @@ STOP_LIMIT_S = 20.0
 class ClusterNemesis:
     """Runs on the loop of nobody: what it does is done to everyone."""
 
-    def __init__(
-        self, cluster: Cluster, troubles: tuple[Trouble, ...], on_end: Callable[[str], None]
-    ) -> None:
+    def __init__(self, cluster: Cluster, plan: ClusterPlan, fleet: Fleet) -> None:
         assert cluster.zookeeper is not None
         self._cluster = cluster
         self._zookeeper = cluster.zookeeper
         self._network = cluster.network
-        self._troubles = troubles
-        self._on_end = on_end
+        self._troubles = plan.troubles
+        self._fleet = fleet
+        self._lossy: Node | None = None
+        """The machine that lost power last, until it has everything again."""
         self._view = StoreView(cluster.zookeeper.tree)
+        self._slowest_network_ms = plan.slowest_network_ms
         self._under_way = 0
         self.injected: Counter[str] = Counter()
         """How often each kind of trouble really came."""
@@ -68,11 +82,30 @@ class ClusterNemesis:
         match trouble.kind:
             case "crash" | "crash at an operation" | "crash of all" | "restart" | "power cut":
                 return await self._end_processes(trouble, node, chance)
+            case "chained crash":
+                return await self._crash_in_turn(node, lasts_s, chance)
+            case "rolling restart":
+                return await self._restart_in_turn()
             case "pause" | "short pause":
                 short = trouble.kind == "short pause"
                 return await self._pause(node, min(lasts_s, 0.5) if short else lasts_s)
-            case "reset":
-                self._network.reset_some(0.5)
+            case "clock jump":
+                farthest_ms = chance.choice(JUMPS_MS)
+                node.skew_ms = chance.randrange(-farthest_ms, farthest_ms)
+                return True
+            case "slow disk":
+                return await self._slow_down(node, lasts_s)
+            case "leaders moved":
+                return await self._move_leaders(trouble, chance)
+            case "client pause" | "member crash":
+                return await self._hit_client(trouble.kind, lasts_s, chance)
+            case kind if kind in OF_ZOOKEEPER:
+                return await self._hit_zookeeper(kind, node, lasts_s)
+            case kind:
+                return await self._hit_links(kind, node, lasts_s, chance)
+
+    async def _hit_zookeeper(self, kind: str, node: Node, lasts_s: float) -> bool:
+        match kind:
             case "zookeeper restart":
                 return await self._restart_zookeeper(lasts_s)
             case "zookeeper breaks at a write":
@@ -81,15 +114,24 @@ class ClusterNemesis:
                 self._zookeeper.break_some(0.7)
             case "session expires":
                 return self._expire(node)
-            case "new controller":
-                return self._delete_controller()
-            case "clock jump":
-                node.skew_ms = chance.randrange(-FARTHEST_JUMP_MS, FARTHEST_JUMP_MS)
-            case "slow disk":
-                return await self._slow_down(node, lasts_s)
             case _:
-                await self._cut(self._links(trouble.kind, node, chance), lasts_s)
+                return self._delete_controller()
         return True
+
+    async def _hit_links(self, kind: str, node: Node, lasts_s: float, chance: Stream) -> bool:
+        match kind:
+            case "reset":
+                self._network.reset_some(0.5)
+            case "slow links":
+                await self._slow_links(lasts_s)
+            case _:
+                await self._cut(self._links(kind, node, chance), lasts_s)
+        return True
+
+    async def _hit_client(self, kind: str, lasts_s: float, chance: Stream) -> bool:
+        if kind == "client pause":
+            return await self._pause_client(lasts_s, chance)
+        return self._fleet.replace_member(chance.randrange(10), before=chance.random() < 0.5)
 
     # -- whom it hits
 
@@ -125,12 +167,13 @@ class ClusterNemesis:
     async def _end_processes(self, trouble: Trouble, node: Node, chance: Stream) -> bool:
         nodes = self._cluster.nodes if trouble.kind == "crash of all" else [node]
         nodes = [one for one in nodes if one.life is not None]
-        if not nodes or (trouble.kind == "power cut" and not self._may_lose_power()):
+        if not nodes or not self._may_end(power_cut=trouble.kind == "power cut"):
             return False
         for one in nodes:
             await self._end_process(trouble.kind, one, chance)
             if trouble.kind == "power cut" and one.life is None:
                 one.lose_power()
+                self._lossy = one
         await asyncio.sleep(trouble.lasts_ms / 1000)
         for one in nodes:
             if one.life is None:
@@ -149,11 +192,49 @@ class ClusterNemesis:
             await self._until(lambda: life.ended, 1.0)
             node.faults.crash_before = None
         if node.life is life:
-            node.crash()
-        self._on_end(node.host)
+            node.crash(silently=kind == "power cut")
 
-    def _may_lose_power(self) -> bool:
-        """Only while every replica is in sync: then each record is on a machine that has power."""
+    async def _crash_in_turn(self, node: Node, lasts_s: float, chance: Stream) -> bool:
+        """Kill a broker, and another one when the session of the first is about to end."""
+        if not self._may_end():
+            return False
+        others = [one for one in self._cluster.nodes if one is not node]
+        for one in (node, chance.choice(others)):
+            if one.life is not None:
+                await self._end_process("crash", one, chance)
+            await asyncio.sleep(SESSION_MS / 1000 * (0.6 + 0.5 * chance.random()))
+        await asyncio.sleep(lasts_s)
+        self._start_ended()
+        return True
+
+    async def _restart_in_turn(self) -> bool:
+        """Restart one broker after the other, each once all replicas are in sync again."""
+        if not self._may_end():
+            return False
+        for node in self._cluster.nodes:
+            if node.life is not None:
+                await self._end_process("restart", node, stream(0, ""))
+            if node.life is None:
+                node.start()
+            await self._until(self._is_well, RESTART_LIMIT_S)
+        return True
+
+    def _start_ended(self) -> None:
+        for node in self._cluster.nodes:
+            if node.life is None:
+                node.start()
+
+    def _may_end(self, *, power_cut: bool = False) -> bool:
+        """Whether a process may end without acknowledged records being lost by right.
+
+        A machine loses its power only while every replica is in sync: each record is on a machine
+        that has power. Until it is in sync again, the others stay.
+        """
+        if self._lossy is not None and self._is_well():
+            self._lossy = None
+        return self._lossy is None and (not power_cut or self._is_well())
+
+    def _is_well(self) -> bool:
         return not self._view.unwell() and all(node.serving for node in self._cluster.nodes)
 
     async def _pause(self, node: Node, lasts_s: float) -> bool:
@@ -163,6 +244,16 @@ class ClusterNemesis:
         life.loop.pause()
         await asyncio.sleep(lasts_s)
         life.loop.resume()
+        return True
+
+    async def _pause_client(self, lasts_s: float, chance: Stream) -> bool:
+        loops = [loop for loop in self._fleet.loops() if not loop.paused]
+        if not loops:
+            return False
+        loop = chance.choice(loops)
+        loop.pause()
+        await asyncio.sleep(lasts_s)
+        loop.resume()
         return True
 
     async def _slow_down(self, node: Node, lasts_s: float) -> bool:
@@ -193,7 +284,36 @@ class ClusterNemesis:
         """As somebody with zkCli would."""
         return self._zookeeper.remove(CONTROLLER)
 
+    # -- leaders
+
+    async def _move_leaders(self, trouble: Trouble, chance: Stream) -> bool:
+        """An operator changes the order of replicas and elects the first, again and again."""
+        topics = self._view.topics()
+        places = [TopicPartition(name, 0) for name in topics if name != "events"]
+
+        async def move(admin: RealAdmin, at: TopicPartition) -> None:
+            replicas = chance.sample(list(topics[at.topic].replicas[0]), 3)
+            await admin.try_to(lambda core: core.replicas.reassign_partitions({at: replicas}))
+            await admin.try_to(lambda core: core.replicas.elect_leaders([at]))
+            await admin.pause(chance.choice((50, 600)))
+
+        async def work(admin: RealAdmin) -> None:
+            at = chance.choice(places)
+            for _ in range(chance.randrange(2, 5)):
+                await move(admin, at)
+
+        operator = self._fleet.operator(f"operator-{trouble.number}", work)
+        await self._until(lambda: operator.done, OPERATOR_LIMIT_S)
+        operator.loop.kill()
+        self._network.process_died(operator.loop)
+        return True
+
     # -- links
+
+    async def _slow_links(self, lasts_s: float) -> None:
+        self._network.slow_down(SLOW_LINK_MS)
+        await asyncio.sleep(lasts_s)
+        self._network.slow_down(self._slowest_network_ms)
 
     def _links(self, kind: str, node: Node, chance: Stream) -> list[tuple[str, str]]:
         host = node.host
@@ -212,6 +332,8 @@ class ClusterNemesis:
                 return [(host, ZOOKEEPER_HOST)]
             case "one-way cut":
                 return [(host, chance.choice(brokers))]
+            case "one-way ring":
+                return list(zip([host, *brokers], [*brokers, host], strict=True))
             case "bridge":
                 return _both_ways(*_pair(brokers)) if len(brokers) > 1 else []
             case _:

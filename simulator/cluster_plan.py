@@ -24,7 +24,9 @@ KINDS = (
     "crash",
     "crash at an operation",
     "crash of all",
+    "chained crash",
     "restart",
+    "rolling restart",
     "power cut",
     "pause",
     "short pause",
@@ -34,7 +36,9 @@ KINDS = (
     "deaf to zookeeper",
     "mute to zookeeper",
     "one-way cut",
+    "one-way ring",
     "bridge",
+    "slow links",
     "cut off from clients",
     "reset",
     "zookeeper restart",
@@ -44,6 +48,9 @@ KINDS = (
     "clock jump",
     "slow disk",
     "new controller",
+    "leaders moved",
+    "client pause",
+    "member crash",
 )
 
 
@@ -80,7 +87,11 @@ class ClusterPlan:
     """Whether a topic is deleted and created again while it is in use."""
     members: int
     """How many consumers share a group."""
+    strategy: str
+    """How the group shares the partitions."""
     min_insync: int
+    idle_s: int = 0
+    """How long nothing happens before the audit."""
 
     @classmethod
     def of(cls, seed: int) -> "ClusterPlan":
@@ -90,9 +101,10 @@ class ClusterPlan:
         count = chance.randrange(FEWEST, MOST + 1)
         troubles = [_trouble(chance, kinds, number) for number in range(count)]
         settings = {
-            "replica.fetch.wait.max.ms": str(chance.choice((50, 200, 500))),
+            "replica.fetch.wait.max.ms": str(chance.choice((50, 300, 500, 500))),
             "log.segment.bytes": str(chance.choice((5000, 1 << 20))),
             "num.replica.fetchers": str(chance.choice((1, 1, 2))),
+            "leader.imbalance.check.interval.seconds": str(chance.choice((1, 3, 300))),
         }
         return cls(
             brokers=3,
@@ -106,6 +118,7 @@ class ClusterPlan:
             records=chance.choice((15, 30, 50)),
             recreated=chance.random() < 0.4,
             members=chance.randrange(3),
+            strategy=chance.choice(("range", "cooperative-sticky")),
             min_insync=chance.choice((1, 2, 2)),
         )
 

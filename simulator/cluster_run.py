@@ -12,6 +12,7 @@ from simulator.cluster import Cluster
 from simulator.cluster_nemesis import ClusterNemesis
 from simulator.cluster_plan import LAG_LIMIT_MS, SESSION_MS, ClusterPlan
 from simulator.committed import CommittedLogs, LogView
+from simulator.fleet import Fleet
 from simulator.invariants import Promises
 from simulator.loop import Stuck
 from simulator.store_checks import StoreChecks, StoreView
@@ -20,9 +21,6 @@ from simulator.workload.real_clients import (
     PATIENCE_MS,
     RealAdmin,
     RealClient,
-    RealMember,
-    RealProducer,
-    RealReader,
 )
 
 SETTINGS = {
@@ -32,6 +30,12 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "300",
     "log.index.interval.bytes": "500",
     "log.message.timestamp.after.max.ms": str((1 << 63) - 1),
+    "group.min.session.timeout.ms": "1000",
+    "leader.imbalance.per.broker.percentage": "0",
+}
+IDLE_SETTINGS = {
+    "offsets.retention.minutes": "1",
+    "offsets.retention.check.interval.ms": "1000",
 }
 ORDERS, CLICKS, EVENTS = "orders", "clicks", "events"
 START_LIMIT_S = 60.0
@@ -67,6 +71,8 @@ def simulate_cluster(
     """Run one seed to its end, under its own plan or another."""
     plan = plan or ClusterPlan.of(seed)
     settings = {**SETTINGS, **plan.settings}
+    if plan.idle_s:
+        settings |= IDLE_SETTINGS
     for key in ("offsets.topic.replication.factor", "default.replication.factor"):
         settings[key] = str(plan.brokers)
     with Cluster(
@@ -111,10 +117,12 @@ class _ClusterRun:
         self.promises = Promises(complain, all_synced=False)
         self._logs = CommittedLogs(cluster.nodes, complain)
         self._view = StoreView(cluster.zookeeper.tree)
-        cluster.scheduler.after_event = self._logs.look
-        cluster.zookeeper.on_edit = StoreChecks(cluster.zookeeper.tree, complain).edited
-        self.nemesis = ClusterNemesis(cluster, plan.troubles, self._logs.forget)
-        self._done = False
+        checks = StoreChecks(cluster.zookeeper.tree, complain)
+        checks.on_registration, checks.on_in_sync = self._logs.registered, self._logs.in_sync
+        cluster.zookeeper.on_edit = checks.edited
+        self._fleet = Fleet(cluster, self.promises, plan.strategy)
+        cluster.scheduler.after_event = self._look
+        self.nemesis = ClusterNemesis(cluster, plan, self._fleet)
         for node in cluster.nodes:
             node.faults.cold, node.faults.short = plan.cold, plan.short
 
@@ -128,20 +136,24 @@ class _ClusterRun:
     def _play(self) -> None:
         self._start_all()
         self._create_topics()
-        producers = self._producers()
-        readers = self._readers()
+        self._begin_clients()
         recreators = [self._begin(self._recreator())] if self._plan.recreated else []
         self.nemesis.begin()
         self._until(lambda: self.nemesis.done, 60.0, "the troubles do not end")
         self._heal()
         self._until_well()
-        clients = [*producers, *recreators]
+        self._fleet.calm = True
+        clients = [*self._fleet.producers, *recreators]
         self._until(
             lambda: all(client.done for client in clients), HEAL_LIMIT_S,
             lambda: f"L4: {[client.name for client in clients if not client.done]} do not finish",
         )  # fmt: skip
         self._until(self._all_read, HEAL_LIMIT_S, lambda: f"L3: {self._unread()}")
-        self._done = True
+        self._stay_idle()
+        if self._plan.idle_s:
+            self._audit()
+        self._fleet.over = True
+        readers = self._fleet.readers
         self._until(
             lambda: all(reader.done for reader in readers), HEAL_LIMIT_S,
             lambda: f"L4: {[one.name for one in readers if not one.done]} do not stop",
@@ -151,7 +163,19 @@ class _ClusterRun:
         self._stop_all()
         self._audit_disks()
 
+    def _look(self, host: str) -> None:
+        """Check what must always hold, after an event of this host."""
+        if host.startswith("broker"):
+            self._logs.look(host)
+        elif host.startswith("member"):
+            self._fleet.look(host)
+
     # -- waiting
+
+    def _stay_idle(self) -> None:
+        scheduler = self._cluster.scheduler
+        until_us = scheduler.now_us + self._plan.idle_s * 1_000_000
+        self._until(lambda: scheduler.now_us >= until_us, self._plan.idle_s + 1, "no time passes")
 
     def _until(
         self, done: Callable[[], bool], limit_s: float, why: "str | Callable[[], str]"
@@ -188,6 +212,8 @@ class _ClusterRun:
                 node.start()
             elif node.life.loop.paused:
                 node.life.loop.resume()
+        for loop in self._fleet.loops():
+            loop.resume()
 
     def _until_well(self) -> None:
         """L1: every partition has a leader, and all its replicas are in sync."""
@@ -230,29 +256,11 @@ class _ClusterRun:
         configs = {"min.insync.replicas": self._plan.min_insync}
         return NewTopic(name, _partitions(name), self._plan.brokers, configs)
 
-    def _producers(self) -> list[RealClient]:
+    def _begin_clients(self) -> None:
         topics = [ORDERS, *([EVENTS] if self._plan.recreated else [CLICKS]), CLICKS]
-        return [
-            self._begin(
-                RealProducer(
-                    self._cluster, self.promises, f"producer-{number}", topics[number],
-                    self._plan.records,
-                )
-            )
-            for number in range(self._plan.producers)
-        ]  # fmt: skip
-
-    def _readers(self) -> list[RealClient]:
-        cluster, promises = self._cluster, self.promises
-        self._reader = RealReader(cluster, promises, "reader", ORDERS, self._is_done)
-        members = [
-            RealMember(cluster, promises, f"member-{number}", ORDERS, self._is_done)
-            for number in range(self._plan.members)
-        ]
-        return [self._begin(client) for client in (self._reader, *members)]
-
-    def _is_done(self) -> bool:
-        return self._done
+        for topic in topics[: self._plan.producers]:
+            self._fleet.add_producer(topic, self._plan.records)
+        self._reader = self._fleet.add_readers(ORDERS, self._plan.members)
 
     def _recreator(self) -> RealAdmin:
         async def recreate(admin: RealAdmin) -> None:
@@ -261,7 +269,7 @@ class _ClusterRun:
                 topic = self.promises.names[EVENTS].newest
                 topic.doomed = True
                 self.promises.topics.pop(EVENTS, None)
-                await admin.delete(EVENTS)
+                await admin.delete(self._view.topics()[EVENTS].topic_id)
                 while EVENTS in self._view.topics():
                     await admin.pause(300)
                 topic.gone_us = self._cluster.scheduler.now_us

@@ -1,8 +1,12 @@
 """The logs of all replicas, held against each other after every event.
 
 What a leader counts as committed is committed forever: the same batches, at the same offsets, in
-the log of every later leader (I1), and in every replica up to its own high watermark (I2, I8). One
-epoch has one leader (I5).
+the log of every later leader (I1), in every replica up to its own high watermark (I2, I8), and in
+every member of the in-sync set (I8), which may lead next. Nobody truncates it (I8). One epoch has
+one leader (I5). A broker that has registered obeys no older decision, and no older controller (I13).
+
+A power cut may take what a machine had: until it has all committed batches again, it is only
+required not to lead.
 """
 
 from collections.abc import Iterable
@@ -14,7 +18,7 @@ from headwater.records.batch import batches
 from headwater.replication.partition import Role
 from headwater.replication.replica import Replica
 from simulator.disk import File, Folder
-from simulator.node import Node
+from simulator.node import Life, Node, host_of
 from simulator.partition_promises import Complain
 
 Key: TypeAlias = tuple[Uuid, int]
@@ -34,29 +38,35 @@ class LogView:
     """The batches in the log of one replica, read from the simulated disk as they are written."""
 
     def __init__(self, node: Node, directory: str) -> None:
-        self.host = node.host
-        self._node = node
+        self.node = node
+        self.batches: list[Batch] = []
+        self.by_base: dict[int, Batch] = {}
+        self.power_cuts = node.power_cuts
+        """How many power cuts the machine had seen."""
+        self.may_lack = False
+        """Whether a power cut may have taken committed batches that are not here again yet."""
         self._directory = directory
-        self._batches: list[Batch] = []
         self._read: dict[str, tuple[File, int]] = {}
         self._end = 0
 
     def up_to(self, log_end: int) -> list[Batch]:
         """The batches of a log that ends at `log_end`, in order."""
-        if log_end < self._end or not self._still_there():
-            self._batches, self._read = [], {}
+        if log_end < self._end or not self.still_there():
+            self.batches, self._read = [], {}
+            self.by_base = {}
         self._end = log_end
-        folder = self._node.disk.find(self._directory)
+        folder = self.node.disk.find(self._directory)
         if not isinstance(folder, Folder):
             return []
         for name in sorted(folder.entries):
             file = folder.entries[name]
             if name.endswith(".log") and isinstance(file, File):
                 self._read_on(name, file, log_end)
-        return self._batches
+        return self.batches
 
-    def _still_there(self) -> bool:
-        folder = self._node.disk.find(self._directory)
+    def still_there(self) -> bool:
+        """Whether the files are those that were read: none was removed or replaced."""
+        folder = self.node.disk.find(self._directory)
         return isinstance(folder, Folder) and all(
             folder.entries.get(name) is file for name, (file, _) in self._read.items()
         )
@@ -69,9 +79,9 @@ class LogView:
         for position, header in batches(content):
             if header.last_offset >= log_end:
                 break
-            self._batches.append(
-                Batch(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
-            )
+            batch = Batch(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
+            self.batches.append(batch)
+            self.by_base[batch.base_offset] = batch
             self._read[name] = file, done + position + header.size
 
 
@@ -80,8 +90,11 @@ class _Committed:
     """What was ever committed in one partition."""
 
     at: TopicPartition
+    key: Key
     batches: list[Batch] = field(default_factory=list)
     by_base: dict[int, Batch] = field(default_factory=dict)
+    committed_in: dict[int, int] = field(default_factory=dict)
+    """By base offset: the epoch of the leader that committed the batch."""
     leaders: dict[int, int] = field(default_factory=dict)
     """By leader epoch: the broker that led in it."""
 
@@ -107,13 +120,19 @@ class CommittedLogs:
         self._complain = complain
         self._committed: dict[Key, _Committed] = {}
         self._seen: dict[Replica, _Seen] = {}
-        self._views: dict[Replica, LogView] = {}
+        self._views: dict[tuple[str, Key], LogView] = {}
+        self._controllers: dict[Life, int] = {}
+        """By life of a broker: the epoch of the controller that it obeys."""
+        self._registered: dict[int, dict[Key, int]] = {}
+        """By broker: the leader epochs that were stored when it registered last."""
 
     def of(self, topic_id: Uuid, at: TopicPartition) -> "_Committed":
         """The books of one partition."""
         books = self._committed.get((topic_id, at.partition))
         if books is None:
-            books = self._committed[topic_id, at.partition] = _Committed(at)
+            books = self._committed[topic_id, at.partition] = _Committed(
+                at, (topic_id, at.partition)
+            )
         return books
 
     def look(self, host: str) -> None:
@@ -123,24 +142,57 @@ class CommittedLogs:
         if life is None or getattr(life.broker, "context", None) is None:
             return
         assert node is not None
-        for replica in life.broker.context.replicas:
+        context = life.broker.context
+        if context.control.controller_epoch != self._controllers.get(life):
+            self._other_controller(node, life, context.control.controller_epoch)
+        seen = self._seen
+        for replica in context.replicas:
             partition = replica.partition
-            before = self._seen.get(replica)
+            before = seen.get(replica)
             if (
                 before is None
+                or replica.log.log_end_offset != before.log_end
                 or partition.high_watermark != before.high_watermark
                 or partition.leader_epoch != before.leader_epoch
                 or partition.role is not before.role
-                or replica.log.log_end_offset != before.log_end
             ):
                 self._changed(node, replica, before)
 
-    def forget(self, host: str) -> None:
-        """The process has ended; its next life opens the logs again."""
-        gone = [replica for replica, view in self._views.items() if view.host == host]
-        for replica in gone:
-            self._views.pop(replica)
-            self._seen.pop(replica, None)
+    # -- what brokers are told
+
+    def registered(self, broker_id: int, leader_epochs: dict[Key, int]) -> None:
+        """A broker registers while these leader epochs are stored."""
+        self._registered[broker_id] = leader_epochs
+
+    def _other_controller(self, node: Node, life: Life, epoch: int) -> None:
+        before = self._controllers.get(life, -1)
+        if epoch < before:
+            self._complain(
+                f"I13: {node.host} obeys the controller of epoch {epoch} after that of {before}"
+            )
+        self._controllers[life] = epoch
+
+    def in_sync(self, topic_id: Uuid, at: TopicPartition, isr: Iterable[int]) -> None:
+        """These replicas are stored as in sync: each may lead next, so each has all that is committed."""
+        books = self.of(topic_id, at)
+        for broker in isr:
+            self._has_committed(books, broker, "is stored as in sync", books.batches)
+
+    def _has_committed(
+        self, books: _Committed, broker: int, why: str, wanted: Iterable[Batch]
+    ) -> None:
+        view = self._views.get((host_of(broker), books.key))
+        if view is None or view.power_cuts != view.node.power_cuts or view.may_lack:
+            return
+        for batch in wanted:
+            if view.by_base.get(batch.base_offset) != batch:
+                self._complain(
+                    f"I8: {books.at} broker {broker} {why} and has "
+                    f"{view.by_base.get(batch.base_offset)}, committed is {batch}"
+                )
+                return
+
+    # -- what replicas do
 
     def _changed(self, node: Node, replica: Replica, before: _Seen | None) -> None:
         partition = replica.partition
@@ -148,15 +200,21 @@ class CommittedLogs:
             partition.role, partition.leader_epoch, partition.high_watermark,
             replica.log.log_end_offset,
         )  # fmt: skip
-        if replica not in self._views or (before is not None and now.log_end < before.log_end):
-            self._views[replica] = LogView(node, replica.log.directory)
+        books = self.of(replica.topic_id, replica.topic_partition)
+        self._read_log(node, replica, books, before, now)
         if now.leader_epoch == NO_EPOCH or now.role is Role.NONE:
             return
-        books = self.of(replica.topic_id, replica.topic_partition)
         node_id = partition.node_id
         leads = now.role is Role.LEADER
-        if leads and (before is None or before.leader_epoch != now.leader_epoch):
-            self._began_to_lead(books, node_id, now, replica)
+        if before is None or before.leader_epoch != now.leader_epoch:
+            stored = self._registered.get(node_id, {}).get(books.key, NO_EPOCH)
+            if now.leader_epoch < stored:
+                self._complain(
+                    f"I13: {books.at} broker {node_id} is told of epoch {now.leader_epoch}, "
+                    f"epoch {stored} was stored when it registered"
+                )
+            if leads:
+                self._began_to_lead(books, node_id, now, replica)
         led = leads and before is not None and before.role is Role.LEADER
         if led and before is not None and now.high_watermark < before.high_watermark:
             self._complain(
@@ -167,16 +225,50 @@ class CommittedLogs:
         if before is None or now.high_watermark > checked:
             self._advanced(books, node_id, now, replica, checked)
 
+    def _read_log(
+        self, node: Node, replica: Replica, books: _Committed, before: _Seen | None, now: _Seen
+    ) -> None:
+        """Read on in a log that grew; look at what is gone from one that became shorter."""
+        at = (node.host, books.key)
+        view = self._views.get(at)
+        shorter = before is None or now.log_end < before.log_end
+        if view is None or shorter:
+            had = view
+            view = self._views[at] = LogView(node, replica.log.directory)
+            if had is not None:
+                view.may_lack = had.may_lack or had.power_cuts != node.power_cuts
+                if not view.may_lack and (before is not None or had.still_there()):
+                    self._truncated(books, node.settings.node_id, now, had)
+        if before is None or shorter or now.log_end != before.log_end:
+            view.up_to(now.log_end)
+        if view.may_lack:
+            view.may_lack = any(
+                view.by_base.get(batch.base_offset) != batch for batch in books.batches
+            )
+
+    def _truncated(self, books: _Committed, node_id: int, now: _Seen, had: LogView) -> None:
+        for batch in reversed(had.batches):
+            if batch.last_offset < now.log_end:
+                return
+            if books.by_base.get(batch.base_offset) == batch:
+                self._complain(
+                    f"I8: {books.at} broker {node_id} truncated its log to {now.log_end}, "
+                    f"committed is {batch}"
+                )
+                return
+
     def _began_to_lead(self, books: _Committed, node_id: int, now: _Seen, replica: Replica) -> None:
         other = books.leaders.setdefault(now.leader_epoch, node_id)
         if other != node_id:
             self._complain(
                 f"I5: {books.at} epoch {now.leader_epoch} is led by {other} and by {node_id}"
             )
-        has = {batch.base_offset: batch for batch in self._views[replica].up_to(now.log_end)}
+        has = self._views[host_of(node_id), books.key].by_base
         start = replica.log.log_start_offset
         for batch in books.batches:
-            if batch.last_offset >= start and has.get(batch.base_offset) != batch:
+            # A broker may hear late that it led, when others have led and committed since.
+            earlier = books.committed_in[batch.base_offset] < now.leader_epoch
+            if earlier and batch.last_offset >= start and has.get(batch.base_offset) != batch:
                 self._complain(
                     f"I1: {books.at} leader {node_id} of epoch {now.leader_epoch} has "
                     f"{has.get(batch.base_offset)} (log end {now.log_end}), committed is {batch}"
@@ -188,7 +280,7 @@ class CommittedLogs:
     ) -> None:
         start = replica.log.log_start_offset
         added: list[Batch] = []
-        for batch in reversed(self._views[replica].up_to(now.log_end)):
+        for batch in reversed(self._views[host_of(node_id), books.key].batches):
             if batch.last_offset >= now.high_watermark:
                 continue
             if batch.last_offset < checked or batch.last_offset < start:
@@ -203,7 +295,12 @@ class CommittedLogs:
                 return
         if now.role is Role.LEADER:
             books.batches += reversed(added)
-            books.by_base |= {batch.base_offset: batch for batch in added}
+            for batch in added:
+                books.by_base[batch.base_offset] = batch
+                books.committed_in[batch.base_offset] = now.leader_epoch
+            partition = replica.partition
+            for member in sorted(partition.isr | (partition.proposed_isr or frozenset())):
+                self._has_committed(books, member, f"is in sync for {node_id}", added)
         elif now.high_watermark > max(books.end, start):
             self._complain(
                 f"I4: {books.at} follower {node_id} has high watermark {now.high_watermark}, "

@@ -31,33 +31,55 @@ class Stuck(Exception):
 
 
 class SimHandle(asyncio.TimerHandle):
-    """A callback that is to run, unless it is cancelled or its loop is killed."""
+    """A callback that is to run, unless it is cancelled or its loop is killed.
 
-    __slots__ = ()
+    It has no context: nothing that runs here has context variables.
+    """
 
-    _callback: Callable[..., object]
-    _args: tuple[Any, ...]
-    _context: contextvars.Context
-    _loop: "SimLoop"
+    __slots__ = ("args", "call", "due_us", "loop", "off")
+
+    def __init__(  # the attributes of asyncio's handles would cost more than all of the rest
+        self, due_us: int, call: Callable[..., object], args: tuple[Any, ...], loop: "SimLoop"
+    ) -> None:
+        self.due_us = due_us
+        self.call = call
+        self.args = args
+        self.loop = loop
+        self.off = False
 
     def cancel(self) -> None:
         """Do not run."""
-        self._cancelled = True
+        self.off = True
 
-    def run(self) -> None:
-        """Run, whatever comes of it."""
-        self._context.run(self._callback, *self._args)
+    def cancelled(self) -> bool:
+        """Whether it will not run."""
+        return self.off
 
-    @property
-    def loop(self) -> "SimLoop":
-        """Where it runs."""
-        return self._loop
+    def when(self) -> float:
+        """The virtual time, in seconds."""
+        return self.due_us / 1e6
 
-    @property
-    def label(self) -> str:
-        """Its name in the trace: no address, no counter."""
-        call = self._callback
-        return getattr(call, "__qualname__", None) or type(call).__name__
+
+class SimFuture(asyncio.Future[Any]):
+    """A future whose place in a set does not depend on its address."""
+
+    def __init__(self, loop: "SimLoop") -> None:
+        super().__init__(loop=loop)
+        self._number = loop.scheduler.next_number()
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task whose place in a set does not depend on its address."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], loop: "SimLoop", name: str | None) -> None:
+        self._number = loop.scheduler.next_number()
+        super().__init__(coro, loop=loop, name=name)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class Scheduler:
@@ -74,6 +96,12 @@ class Scheduler:
         self._ready: deque[SimHandle] = deque()
         self._timers: list[tuple[int, int, SimHandle]] = []
         self._sequence = 0
+        self._numbers = 0
+
+    def next_number(self) -> int:
+        """A number for each future and task, in the order they are made."""
+        self._numbers += 1
+        return self._numbers
 
     def add_ready(self, handle: SimHandle) -> None:
         """Run it in this instant, after all that is ready."""
@@ -85,19 +113,27 @@ class Scheduler:
         heappush(self._timers, (max(at_us, self.now_us), self._sequence, handle))
 
     def run_until(self, done: Callable[[], bool], limit_s: float) -> None:
-        """Let things happen until `done`; Stuck if that takes longer than `limit_s` of virtual time."""
+        """Let things happen until `done`; Stuck if that takes longer than `limit_s` of virtual time.
+
+        An instant is played to its end before `done` is asked.
+        """
         until_us = self.now_us + int(limit_s * 1e6)
-        while not done():
-            if self.events > MAX_EVENTS:
-                raise Stuck(f"{self.events} events and no end")
-            if not self._ready and not self._wake_timers(until_us):
-                raise Stuck(f"nothing more happens within {limit_s:g} s of virtual time")
-            self._run(self._ready.popleft())
+        ready, run = self._ready, self._run
+        try:
+            while not done():
+                if not ready and not self._wake_timers(until_us):
+                    raise Stuck(f"nothing more happens within {limit_s:g} s of virtual time")
+                while ready:
+                    run(ready.popleft())
+                    if self.events > MAX_EVENTS:
+                        raise Stuck(f"{self.events} events and no end")
+        finally:
+            events._set_running_loop(None)
 
     def _wake_timers(self, until_us: int) -> bool:
         """Jump to the next timers; all of one instant become ready together."""
         timers = self._timers
-        while timers and not timers[0][2].loop.runs(timers[0][2]):
+        while timers and (timers[0][2].off or timers[0][2].loop.killed):
             heappop(timers)
         if not timers or timers[0][0] > until_us:
             return False
@@ -108,22 +144,23 @@ class Scheduler:
 
     def _run(self, handle: SimHandle) -> None:
         loop = handle.loop
-        if not loop.runs(handle):
+        if handle.off or loop.killed:
             return
         if loop.paused:
             loop.delayed.append(handle)
             return
         self.events += 1
-        self.trace.note(f"{self.now_us} {loop.name} {handle.label}")
+        call = handle.call
+        # A name without an address or a counter.
+        label = getattr(call, "__qualname__", None) or type(call).__name__
+        self.trace.note(f"{self.now_us} {loop.name} {label}")
         events._set_running_loop(loop)
         try:
-            handle.run()
+            call(*handle.args)
         except Crashed:
             pass
         except Exception as failure:  # noqa: BLE001 - the run goes on, its verdict is "broken"
-            self.complain(f"{loop.name}: {handle.label} raised {failure!r}")
-        finally:
-            events._set_running_loop(None)
+            self.complain(f"{loop.name}: {label} raised {failure!r}")
         self.after_event(loop.host)
 
     def complain(self, what: str) -> None:
@@ -144,10 +181,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.delayed: list[SimHandle] = []
         """What would have run since then."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
-
-    def runs(self, handle: SimHandle) -> bool:
-        """Whether the callback still has a process to run in."""
-        return not self.killed and not handle.cancelled()
 
     def kill(self) -> None:
         """End the process: nothing of it runs after this, not even its cleaning up."""
@@ -185,7 +218,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> SimHandle:
         """Run in this instant, after all that is ready."""
-        handle = SimHandle(0.0, callback, args, self, context)
+        handle = SimHandle(self.scheduler.now_us, callback, args, self)
         if not self.killed:
             self.scheduler.add_ready(handle)
         return handle
@@ -207,7 +240,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> SimHandle:
         """Run after `delay` virtual seconds."""
-        return self._call_at_us(self.scheduler.now_us + round(delay * 1e6), callback, args, context)
+        return self.call_at_us(self.scheduler.now_us + round(delay * 1e6), callback, args)
 
     def call_at(  # type: ignore[override]
         self,
@@ -217,23 +250,20 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> SimHandle:
         """Run at a virtual time."""
-        return self._call_at_us(round(when * 1e6), callback, args, context)
+        return self.call_at_us(round(when * 1e6), callback, args)
 
-    def _call_at_us(
-        self,
-        at_us: int,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: contextvars.Context | None,
+    def call_at_us(
+        self, at_us: int, callback: Callable[..., object], args: tuple[Any, ...] = ()
     ) -> SimHandle:
-        handle = SimHandle(at_us / 1e6, callback, args, self, context)
+        """Run at a virtual time in microseconds."""
+        handle = SimHandle(at_us, callback, args, self)
         if not self.killed:
             self.scheduler.add_timer(at_us, handle)
         return handle
 
     def create_future(self) -> "asyncio.Future[Any]":
         """A future of this loop."""
-        return asyncio.Future(loop=self)
+        return SimFuture(self)
 
     def create_task(  # type: ignore[override]
         self,
@@ -243,7 +273,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> "asyncio.Task[Any]":
         """A task of this loop; it ends with it."""
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        task = SimTask(coro, self, name)
         self._tasks[task] = None
         task.add_done_callback(self._forget)
         return task

@@ -68,6 +68,8 @@ class SimTransport(asyncio.Transport):
         self._paused_writing = False
         self._closing = False
         self._lost = False
+        self.unplugged = False
+        """Whether the machine at this end stopped without a word."""
 
     # -- what protocols call
 
@@ -243,13 +245,24 @@ class SimNetwork:
             if self._chance.random() < share and not end.is_closing():
                 end.abort()
 
-    def process_died(self, loop: SimLoop) -> None:
-        """The streams of a dead process end: with or without what was under way."""
+    def slow_down(self, slowest_ms: int) -> None:
+        """From now on a message takes up to this long."""
+        self._slowest_us = slowest_ms * 1000
+
+    def process_died(self, loop: SimLoop, *, silently: bool = False) -> None:
+        """The streams of a dead process end: with or without what was under way.
+
+        A machine that loses its power tells nobody: its peers wait, until they send something to a
+        machine that runs again and knows nothing of the stream.
+        """
         for address, listener in list(self.listeners.items()):
             if listener.loop is loop:
                 del self.listeners[address]
         for end in [end for end in self._ends if end.loop is loop]:
             del self._ends[end]
+            end.unplugged = silently
+            if silently:
+                continue
             orderly = self._chance.random() < 0.7
             self.end(end, None if orderly else ConnectionResetError(104, "reset by peer"))
 
@@ -290,8 +303,18 @@ class SimNetwork:
 
     def send(self, sender: SimTransport, data: bytes) -> None:
         """Put bytes on their way, in pieces."""
+        if sender.peer.unplugged:
+            self._send_to_unplugged(sender)
+            return
         for piece in self._pieces(data):
             self._later(sender, sender.peer.arrive, piece)
+
+    def _send_to_unplugged(self, sender: SimTransport) -> None:
+        host = sender.peer.loop.host
+        if any(at == host and not one.loop.killed for (at, _), one in self.listeners.items()):
+            reset = ConnectionResetError(104, "reset by peer")
+            at_us = self._scheduler.now_us + 2 * self._delay_us()
+            sender.loop.call_at_us(at_us, sender.arrive_end, (reset,))
 
     def end(self, sender: SimTransport, failure: Exception | None) -> None:
         """Tell the peer that the stream ends, after what is under way."""
@@ -311,14 +334,14 @@ class SimNetwork:
         def send() -> None:
             earliest_us = self._scheduler.now_us + self._delay_us()
             at_us = self._arrivals[link] = max(self._arrivals.get(link, 0), earliest_us)
-            loop.call_at(at_us / 1e6, call)
+            loop.call_at_us(at_us, call)
 
         self._send_over(link, send)
 
     def _later(self, sender: SimTransport, call: Callable[..., None], *args: object) -> None:
         def send() -> None:
             at_us = sender.next_arrival_us(self._scheduler.now_us + self._delay_us())
-            sender.peer.loop.call_at(at_us / 1e6, call, *args)
+            sender.peer.loop.call_at_us(at_us, call, args)
 
         self._send_over((sender.loop.host, sender.peer.loop.host), send)
 

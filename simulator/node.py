@@ -152,12 +152,12 @@ class Node:
             self.scheduler.complain(f"L5: {path} was left open by a clean stop")
         self._end(life)
 
-    def crash(self) -> None:
-        """The process dies now; the page cache lives on."""
+    def crash(self, *, silently: bool = False) -> None:
+        """The process dies now; the page cache lives on. With the machine, it dies silently."""
         if self.life is not None:
             self.crashes += 1
             self.faults.crash_before = None
-            self._end(self.life)
+            self._end(self.life, silently=silently)
 
     def lose_power(self) -> None:
         """What was not synced is lost, or some of it; the process must be gone already."""
@@ -177,10 +177,10 @@ class Node:
                     for problem in verify_log(f"{path}/{name}", quiet).problems:
                         self.scheduler.complain(f"I10: {name}: {problem}")
 
-    def _end(self, life: Life) -> None:
+    def _end(self, life: Life, *, silently: bool = False) -> None:
         self.scheduler.trace.note(f"{self.scheduler.now_us} end of {life.loop.name}")
         life.serving, life.ended = False, True
         life.files.die()
         life.loop.kill()
-        self.network.process_died(life.loop)
+        self.network.process_died(life.loop, silently=silently)
         self.life = None

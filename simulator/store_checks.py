@@ -1,5 +1,7 @@
 """What must hold of everything that brokers write to ZooKeeper, checked at every write (I13)."""
 
+from collections.abc import Callable
+
 from headwater.controller.store.tree import Edit, Made, Tree, Wrote
 from headwater.controller.store.znodes import (
     BROKER_IDS,
@@ -23,6 +25,10 @@ class StoreChecks:
         self._complain = complain
         self._controller_epoch = 0
         self._states: dict[tuple[Uuid, int], StateNode] = {}
+        self.on_registration: Callable[[int, dict[tuple[Uuid, int], int]], None] = lambda *_: None
+        """Called with a broker and the leader epochs that are stored when it registers."""
+        self.on_in_sync: Callable[[Uuid, TopicPartition, tuple[int, ...]], None] = lambda *_: None
+        """Called with every in-sync set that is stored."""
 
     def edited(self, edit: Edit) -> None:
         """One change of the tree has been made."""
@@ -32,6 +38,9 @@ class StoreChecks:
             self._epoch_written(int(edit.data))
             return
         parts = edit.path.split("/")
+        if edit.path.startswith(f"{BROKER_IDS}/") and isinstance(edit, Made):
+            epochs = {key: state.leader_epoch for key, state in self._states.items()}
+            self.on_registration(int(parts[-1]), epochs)
         if parts[-1] == "state" and edit.path.startswith(TOPICS) and len(parts) == 7:
             at = TopicPartition(parts[3], int(parts[5]))
             self._state_written(at, StateNode.decode(*at, edit.data))
@@ -55,6 +64,7 @@ class StoreChecks:
                 f"I13: controller of epoch {state.controller_epoch} writes {at} in epoch "
                 f"{self._controller_epoch}"
             )
+        self.on_in_sync(topic.topic_id, at, state.isr)
         if before is None:
             return
         same_leader = state.leader == before.leader
@@ -71,6 +81,8 @@ class StoreView:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        self._zxid = -1
+        self._unwell: list[str] = []
 
     def live(self) -> set[int]:
         """The brokers that are registered."""
@@ -102,6 +114,11 @@ class StoreView:
 
     def unwell(self) -> list[str]:
         """Partitions without a leader, or with a replica that is not in sync."""
+        if self._tree.zxid != self._zxid:
+            self._zxid, self._unwell = self._tree.zxid, self._find_unwell()
+        return self._unwell
+
+    def _find_unwell(self) -> list[str]:
         live, found = self.live(), []
         for name, topic in self.topics().items():
             for partition, replicas in topic.replicas.items():

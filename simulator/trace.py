@@ -13,9 +13,7 @@ class Trace:
 
     def note(self, text: str, data: bytes = b"") -> None:
         """Add one event, with the bytes it carried."""
-        self._hash.update(text.encode())
-        if data:
-            self._hash.update(data)
+        self._hash.update(text.encode() + data if data else text.encode())
         if self.lines is not None:
             self.lines.append(f"{text} +{len(data)}" if data else text)
 

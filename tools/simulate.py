@@ -4,10 +4,15 @@
 ZooKeeper and the real clients through crashes, partitions and pauses. A seed that breaks a promise is
 told with what broke and, for clusters, with the shortest schedule that still breaks it; `--seed S
 --trace FILE` runs it again and writes down everything that happened.
+
+`--hunt` plants each bug (or that of `--buggy`) and counts the schedules until it is found;
+`--hash-seeds` runs every seed under two values of PYTHONHASHSEED and compares the traces.
 """
 
 import argparse
 import os
+import statistics
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -23,6 +28,10 @@ from simulator.run import Verdict, simulate
 from simulator.shrinking import shortest
 
 SLOWEST = 5
+PROGRESS = 500
+"""After how many schedules a long run says how far it is."""
+FINDS = 3
+"""How often a hunt looks for each bug."""
 
 
 class Asked(NamedTuple):
@@ -44,6 +53,12 @@ class Ran(NamedTuple):
 def main() -> int:
     """Run the seeds asked for; 1 if a promise was broken."""
     options = _options()
+    if options.digests:
+        return _print_digests(options.world, options.digests)
+    if options.hunt:
+        return _hunt([options.buggy] if options.buggy else list(CLUSTER_BUGS), options.seeds)
+    if options.hash_seeds:
+        return _compare_hash_seeds(options.world, options.first, options.seeds)
     first = options.first if options.seed is None else options.seed
     count = options.seeds if options.seed is None else 1
     asked = [
@@ -64,6 +79,8 @@ def main() -> int:
                 _tell_shortest(verdict)
         if options.trace is not None:
             options.trace.write_text("\n".join(verdict.trace) + "\n")
+        if len(runs) % PROGRESS == 0:
+            _say(f"{len(runs)} schedules, {broken} broken, {sum(faults.values())} faults")
     took = time.perf_counter() - began
     _say(
         f"{count} schedules, {events} events, {broken} broken, {took:.1f} s, "
@@ -84,10 +101,52 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--buggy", choices=[*BUGS, *CLUSTER_BUGS], help="plant this bug, to see that it is found"
     )
+    parser.add_argument("--hunt", action="store_true", help="count schedules until a bug is found")
+    parser.add_argument("--hash-seeds", action="store_true", help="compare traces")
+    parser.add_argument("--digests", type=int, nargs="+", help="print the traces of these seeds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     parser.add_argument("--trace", type=Path, help="write the last run's events to this file")
     return parser.parse_args()
+
+
+def _hunt(names: list[str], most: int) -> int:
+    """Look for each planted bug several times; 1 if one is not found within `most` schedules."""
+    missed = 0
+    for name in names:
+        needed, since, told = [], 0, ""
+        for seed in range(most):
+            since += 1
+            verdict = simulate_buggy_cluster(seed, name)
+            if not verdict.good:
+                needed.append(since)
+                since, told = 0, told or verdict.complaints[0].partition(" s: ")[2]
+            if len(needed) == FINDS:
+                break
+        missed += not needed
+        median = f"{statistics.median(needed):g}" if needed else f"more than {most}"
+        _say(f"{name}: median {median} schedules {needed}, first told as {told[:60]!r}")
+    return 1 if missed else 0
+
+
+def _compare_hash_seeds(world: str, first: int, count: int) -> int:
+    """Run the seeds in two processes whose sets are ordered differently; 1 if a trace differs."""
+    seeds = [str(seed) for seed in range(first, first + count)]
+    command = [sys.executable, "-m", "tools.simulate", world, "--digests", *seeds]
+    processes = [
+        subprocess.Popen(command, env={**os.environ, "PYTHONHASHSEED": value}, stdout=-1, text=True)
+        for value in ("1", "2")
+    ]
+    one, other = (process.communicate()[0].split() for process in processes)
+    same = sum(a == b for a, b in zip(one, other, strict=True))
+    _say(f"{same} of {count} seeds have the same trace under two values of PYTHONHASHSEED")
+    return 0 if same == count else 1
+
+
+def _print_digests(world: str, seeds: list[int]) -> int:
+    for seed in seeds:
+        _say(_simulate(Asked(world, seed, None, False)).digest)
+    return 0
 
 
 def _run_all(asked: list[Asked], jobs: int) -> Iterator[Ran]:

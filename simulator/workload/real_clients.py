@@ -11,11 +11,13 @@ from typing import Any
 from headwater.client.admin.admin_core import AdminCore
 from headwater.client.admin.topics import NewTopic
 from headwater.client.consumer.consumer import Consumer
+from headwater.client.consumer.group.membership import Membership
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.client.errors import TimedOutError
 from headwater.client.producer.producer import Producer
-from headwater.errors import E, KafkaError
-from headwater.model import TopicPartition
+from headwater.errors import E, KafkaError, error_of
+from headwater.model import TopicPartition, Uuid
+from headwater.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from simulator.clock import SimClock
 from simulator.cluster import Cluster
 from simulator.incarnations import Attempt
@@ -32,6 +34,10 @@ OPTIONS: dict[str, Any] = {
     "request_timeout_ms": 2000,
     "metadata_max_age_ms": 5000,
 }
+SESSION_MS = 2500
+"""How long a group waits for a member that is silent."""
+REBALANCE_MS = 5000
+"""How long it waits for one to join again."""
 PATIENCE_MS = 600_000
 """How long a client tries; a run is over long before."""
 
@@ -114,7 +120,7 @@ class RealProducer(RealClient):
         producer = Producer(
             bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, linger_ms=linger_ms,
             delivery_timeout_ms=PATIENCE_MS, max_block_ms=PATIENCE_MS,
-            batch_size=self.chance.choice((200, 16_384)),
+            batch_size=self.chance.choice((200, 4000)),  # a segment may have 5000 bytes
         )  # fmt: skip
         for number in range(self._records):
             await self._send(producer, number)
@@ -166,7 +172,7 @@ class RealReader(RealClient):
         """Read until told to stop."""
         consumer = Consumer(
             bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS,
-            auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((50, 300)),
+            auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((100, 500)),
             default_api_timeout_ms=PATIENCE_MS,
         )  # fmt: skip
         places = [TopicPartition(self._topic, at) for at in self.positions]
@@ -192,21 +198,35 @@ class RealMember(RealClient):
     """A member of a group: reads what it is assigned, and commits behind it."""
 
     def __init__(
-        self, cluster: Cluster, promises: Promises, name: str, topic: str, done: Callable[[], bool]
+        self,
+        cluster: Cluster,
+        promises: Promises,
+        name: str,
+        topic: str,
+        done: Callable[[], bool],
+        calm: Callable[[], bool],
+        strategy: str,
     ) -> None:
         super().__init__(cluster, promises, name)
         self._topic = topic
         self._done = done
+        self._calm = calm
+        self._strategy = strategy
+        self.membership: Membership | None = None
+        """What this process believes of its part in the group."""
 
     async def run(self) -> None:
         """Take part until told to stop."""
         consumer = Consumer(
             bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, group_id="group",
-            auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=6000,
-            heartbeat_interval_ms=500, fetch_max_wait_ms=100, default_api_timeout_ms=PATIENCE_MS,
-            max_poll_interval_ms=PATIENCE_MS,
+            auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=500, fetch_max_wait_ms=300, default_api_timeout_ms=PATIENCE_MS,
+            max_poll_interval_ms=REBALANCE_MS, partition_assignment_strategy=[self._strategy],
         )  # fmt: skip
         await self.insist(lambda: consumer.subscribe([self._topic]))
+        group = consumer._core._group
+        assert group is not None
+        self.membership = group._membership
         while not self._done():
             records = await consumer.poll(timeout=0.3)
             for record in records:
@@ -214,7 +234,25 @@ class RealMember(RealClient):
                 books.consumed(record.offset, record.value or b"", FAR_OFFSET)
             if records:
                 await self._commit(consumer, records)
+            elif self._calm() and self.chance.random() < 0.3:
+                await self._check_committed(consumer)
         await consumer.close()
+
+    async def _check_committed(self, consumer: Consumer[Any, Any]) -> None:
+        """Whatever was acknowledged before the question is in the answer.
+
+        In a storm a coordinator that does not know of its successor may answer.
+        """
+        at = TopicPartition(self._topic, self.chance.randrange(2))
+        books = self.promises.commits_of("group", at.partition)
+        acknowledged = books.acknowledged
+        found = (await consumer.committed([at])).get(at)
+        offset = -1 if found is None else found.offset
+        if offset < acknowledged:
+            self.promises.complain(
+                f"I12: {self.name} is told that {offset} is committed for {at}, "
+                f"{acknowledged} was acknowledged"
+            )
 
     async def _commit(
         self, consumer: Consumer[Any, Any], records: list[ConsumerRecord[Any, Any]]
@@ -255,19 +293,36 @@ class RealAdmin(RealClient):
         """Create a topic, however long it takes."""
         await self._insist(lambda core: core.topics.create_topics([topic]), E.TOPIC_ALREADY_EXISTS)
 
-    async def delete(self, name: str) -> None:
-        """Delete a topic, and ask again until it is gone."""
-        await self._insist(
-            lambda core: core.topics.delete_topics([name]), E.UNKNOWN_TOPIC_OR_PARTITION
-        )
+    async def delete(self, topic_id: Uuid) -> None:
+        """Delete a topic, and ask again until it is gone.
 
-    async def _insist(self, call: Callable[[AdminCore], Any], done: E) -> None:
+        By id: a request by name that arrives late would delete the next topic of that name.
+        """
+        state = DeleteTopicsRequest.DeleteTopicState(topic_id=topic_id)
+        request = DeleteTopicsRequest(topics=[state], timeout_ms=5000)
+
+        async def ask(core: AdminCore) -> None:
+            answer = await core.calls.ask_controller(request, DeleteTopicsResponse)
+            if answer.responses[0].error_code:
+                raise KafkaError(error_of(answer.responses[0].error_code))
+
+        await self._insist(ask, E.UNKNOWN_TOPIC_ID)
+
+    async def try_to(self, call: Callable[[AdminCore], Awaitable[object]]) -> None:
+        """Ask once; what a broker refuses is refused."""
+        assert self._core is not None
+        try:
+            await call(self._core)
+        except KafkaError:
+            return
+
+    async def _insist(self, call: Callable[[AdminCore], Awaitable[None]], done: E) -> None:
         assert self._core is not None
         while True:
             try:
                 await call(self._core)
             except KafkaError as failure:
-                if getattr(failure, "code", None) is done:
+                if failure.code is done:
                     return
                 await self.pause(400)
             else:

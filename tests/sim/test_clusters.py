@@ -8,7 +8,7 @@ from simulator.cluster_run import simulate_cluster
 
 SEEDS, PORTION = 150, 10
 ENOUGH_SEEDS = 40
-FOUND_SOON = ("B2", "B4", "B9", "B35", "B42")
+FOUND_SOON = ("B1", "B2", "B4", "B7", "B9", "B35", "B42")
 """The bugs that a few seeds find; `tools.simulate clusters --buggy` plants each of them."""
 
 

@@ -1,0 +1,111 @@
+"""The clients of a run: who they are, what the nemesis does to them, and what they own (I11)."""
+
+from collections.abc import Awaitable, Callable
+
+from headwater.model import NO_GENERATION, TopicPartition
+from simulator.cluster import Cluster
+from simulator.invariants import Promises
+from simulator.loop import SimLoop
+from simulator.workload.real_clients import (
+    RealAdmin,
+    RealClient,
+    RealMember,
+    RealProducer,
+    RealReader,
+)
+
+
+class Fleet:
+    """Producers, a reader, and the members of a group, who come and go."""
+
+    def __init__(self, cluster: Cluster, promises: Promises, strategy: str) -> None:
+        self._cluster = cluster
+        self._promises = promises
+        self._strategy = strategy
+        self._topic = ""
+        self._started = 0
+        self.calm = False
+        """Whether the storm is over and the cluster is well."""
+        self.over = False
+        """Whether readers and members are to stop."""
+        self.producers: list[RealClient] = []
+        self.members: list[RealMember] = []
+        self.reader: RealReader | None = None
+
+    # -- those who work
+
+    def add_producer(self, topic: str, records: int) -> None:
+        """One more producer, which sends so many records."""
+        name = f"producer-{len(self.producers)}"
+        producer = RealProducer(self._cluster, self._promises, name, topic, records)
+        self.producers.append(producer)
+        producer.begin()
+
+    def add_readers(self, topic: str, members: int) -> RealReader:
+        """One reader by assignment, and the members of a group."""
+        self._topic = topic
+        self.reader = RealReader(
+            self._cluster, self._promises, "reader", topic, lambda: self.over
+        )  # fmt: skip
+        self.reader.begin()
+        for _ in range(members):
+            self._add_member()
+        return self.reader
+
+    def _add_member(self) -> None:
+        name = f"member-{self._started}"
+        self._started += 1
+        member = RealMember(
+            self._cluster, self._promises, name, self._topic, lambda: self.over,
+            lambda: self.calm, self._strategy,
+        )  # fmt: skip
+        self.members.append(member)
+        member.begin()
+
+    @property
+    def readers(self) -> list[RealClient]:
+        """Those who read until they are told to stop."""
+        return [*([self.reader] if self.reader is not None else []), *self.members]
+
+    # -- what the nemesis does
+
+    def loops(self) -> list[SimLoop]:
+        """The processes that work."""
+        return [client.loop for client in (*self.producers, *self.readers) if not client.done]
+
+    def replace_member(self, number: int, *, before: bool) -> bool:
+        """Kill a member; another one comes, before that or at once after it."""
+        if not self.members:
+            return False
+        member = self.members[number % len(self.members)]
+        if before:
+            self._add_member()
+        self.members.remove(member)
+        member.loop.kill()
+        self._cluster.network.process_died(member.loop)
+        if not before:
+            self._add_member()
+        return True
+
+    def operator(self, name: str, work: Callable[[RealAdmin], Awaitable[None]]) -> RealAdmin:
+        """Somebody with the admin client."""
+        admin = RealAdmin(self._cluster, self._promises, name, work)
+        admin.begin()
+        return admin
+
+    # -- what must hold
+
+    def look(self, host: str) -> None:
+        """An event of this client is over: no two members own a partition in one generation."""
+        owners: dict[tuple[int, TopicPartition], str] = {}
+        for member in self.members:
+            membership = member.membership
+            if membership is None or membership.generation == NO_GENERATION:
+                continue
+            for at in membership.owned:
+                other = owners.setdefault((membership.generation, at), member.name)
+                if other != member.name:
+                    self._promises.complain(
+                        f"I11: {at} is owned by {other} and by {member.name} in generation "
+                        f"{membership.generation}"
+                    )
