@@ -210,7 +210,7 @@ class CommittedLogs:
             stored = self._registered.get(node_id, {}).get(books.key, NO_EPOCH)
             if now.leader_epoch < stored:
                 self._complain(
-                    f"I13: {books.at} broker {node_id} is told of epoch {now.leader_epoch}, "
+                    f"I13: {books.at} broker {node_id} adopts epoch {now.leader_epoch}, "
                     f"epoch {stored} was stored when it registered"
                 )
             if leads:

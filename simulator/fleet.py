@@ -35,7 +35,7 @@ class Fleet:
     # -- those who work
 
     def add_producer(self, topic: str, records: int) -> None:
-        """One more producer, which sends so many records."""
+        """One more producer, which sends this many records."""
         name = f"producer-{len(self.producers)}"
         producer = RealProducer(self._cluster, self._promises, name, topic, records)
         self.producers.append(producer)
