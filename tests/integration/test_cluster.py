@@ -209,7 +209,7 @@ def test_up_with_brokers_starts_its_store_again_and_stops_in_order_without_a_rea
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    guard = threading.Timer(4 * PATIENCE_S, process.kill)
+    guard = threading.Timer(6 * PATIENCE_S, process.kill)
     guard.start()
     try:
         bootstrap = process.stdout.readline().partition(" ready at ")[2].split()[0]
@@ -219,12 +219,12 @@ def test_up_with_brokers_starts_its_store_again_and_stops_in_order_without_a_rea
             if line.startswith("the metadata store starts again"):
                 break
         with headwater.Admin(
-            bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_S * 1000
+            bootstrap_servers=bootstrap, default_api_timeout_ms=2 * PATIENCE_S * 1000
         ) as admin:
             admin.create_topics(["orders"])
         process.stderr.close()  # as at Ctrl-C of `headwater up --brokers 2 2>&1 | tee log`
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(2 * PATIENCE_S) == 0
     finally:
         guard.cancel()
         process.kill()
@@ -249,7 +249,7 @@ def test_a_zookeeper_that_does_not_answer_is_named_in_one_line(tmp_path: Path) -
     options = ["--zookeeper", "127.0.0.1:1", "-o", "zookeeper.connection.timeout.ms=500"]
     up = subprocess.run(
         [sys.executable, "-m", "headwater", "up", "--brokers", "2", "--port", "0", *options],
-        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False,
     )  # fmt: skip
     assert up.returncode == 1
     assert "no server of zookeeper.connect=127.0.0.1:1 answered within 500 ms" in up.stderr
