@@ -8,6 +8,7 @@ Until the outcome is known, a proposed member counts for the high watermark.
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from headwater.broker.context import Context
@@ -23,6 +24,8 @@ from headwater.wire.messages.control import AlterPartitionRequest, AlterPartitio
 log = logging.getLogger("headwater.state-change")
 
 RETRY_S = 0.05
+MAX_PROPOSALS = 500
+"""The most in one request: a broker that goes away changes the sets of thousands of partitions."""
 REFUSED_S = 0.2
 """How long a leader whose proposal was refused waits before it may propose again."""
 _OVERTAKEN = frozenset(
@@ -88,11 +91,13 @@ class AlterPartitionManager:
 
     def _send(self) -> None:
         self._timer = None
-        for row in self._waiting.values():
+        for at in list(islice(self._waiting, MAX_PROPOSALS)):
+            row = self._waiting.pop(at)
             if row.replica.leading.proposes(row.proposal):
                 self._sent[row.replica.topic_id, row.replica.topic_partition.partition] = row
-        self._waiting = {}
         if not self._sent:
+            if self._waiting:
+                self._send_in(0)
             return
         context = self._context
         controller = context.metadata.controller_id

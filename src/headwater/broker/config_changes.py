@@ -15,6 +15,7 @@ from headwater.controller.store.metadata_store import (
     MetadataStore,
     SessionState,
     StoreError,
+    StoreFailure,
     WatchEvent,
     Znode,
 )
@@ -52,12 +53,18 @@ class ConfigChanges:
         self._topics: dict[str, dict[str, str]] = {}
         self._brokers: dict[str, dict[str, str]] = {}
         self._applied = -1
+        # What waits for the first complete read; a session that expires meanwhile delays it.
+        self._ready: Callable[[], None] | None = None
         self._waiting: list[tuple[int, Callable[[], object]]] = []
         store.on_session(self._session_changed)
 
     def start(self, ready: Callable[[], None]) -> None:
         """Read and report everything, then call `ready`."""
-        self._store.children(CONFIG_CHANGES, partial(self._listed, ready), self._notified)
+        self._ready = ready
+        self._read_again()
+
+    def _read_again(self) -> None:
+        self._store.children(CONFIG_CHANGES, partial(self._listed, True), self._notified)
 
     def topic_overrides(self, name: str) -> Mapping[str, str]:
         return self._topics.get(name, {})
@@ -94,12 +101,12 @@ class ConfigChanges:
 
     def _session_changed(self, session: SessionState) -> None:
         if session is SessionState.OPEN:
-            self.start(lambda: None)
+            self._read_again()
 
     def _notified(self, change: WatchEvent, path: str) -> None:
-        self._store.children(CONFIG_CHANGES, partial(self._listed, None), self._notified)
+        self._store.children(CONFIG_CHANGES, partial(self._listed, False), self._notified)
 
-    def _listed(self, ready: Callable[[], None] | None, names: list[str] | StoreError) -> None:
+    def _listed(self, everything: bool, names: list[str] | StoreError) -> None:
         if isinstance(names, StoreError):
             log.warning("cannot read config changes from the metadata store: %s", names)
             return
@@ -107,8 +114,13 @@ class ConfigChanges:
         fresh = [number for number in numbers if number > self._applied]
         newest = numbers[-1] if numbers else self._applied
         missed = bool(fresh) and fresh[0] > self._applied + 1
-        reads = BatchedReads(self._store, lambda _: self._caught_up(newest, numbers, ready))
-        if ready is not None or missed:
+
+        def ended(failure: StoreError | None) -> None:
+            if failure is None or failure.kind is not StoreFailure.SESSION_EXPIRED:
+                self._caught_up(newest, numbers)  # else the next session reads everything again
+
+        reads = BatchedReads(self._store, ended)
+        if everything or missed:
             self._read_all(reads)
         else:
             for number in fresh:
@@ -141,7 +153,7 @@ class ConfigChanges:
             self._brokers[scope] = overrides
             self._on_broker_config(scope, overrides)
 
-    def _caught_up(self, newest: int, numbers: list[int], ready: Callable[[], None] | None) -> None:
+    def _caught_up(self, newest: int, numbers: list[int]) -> None:
         self._applied = max(self._applied, newest)
         for number in numbers[:-KEPT_NOTIFICATIONS]:
             self._store.delete(_notification_path(number), ANY_VERSION, lambda _: None)
@@ -149,6 +161,7 @@ class ConfigChanges:
         self._waiting = [one for one in self._waiting if one[0] > self._applied]
         for then in due:
             then()
+        ready, self._ready = self._ready, None
         if ready is not None:
             ready()
 

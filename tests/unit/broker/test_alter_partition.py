@@ -7,9 +7,11 @@ from headwater.broker import alter_partition_loop
 from headwater.broker.alter_partition_loop import AlterPartitionManager
 from headwater.controller.commands import IsrAnswer, IsrOutcome
 from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
 from headwater.replication.effects import ProposeIsr
 from headwater.wire.messages.control import AlterPartitionResponse
 from tests.unit.broker.peer_under_test import FakePeers, rounds
+from tests.unit.log.support import TOPIC_ID
 from tests.unit.replication.replica_under_test import ReplicaUnderTest
 
 REMOTE = 9
@@ -144,5 +146,35 @@ def test_one_request_is_under_way_and_the_next_has_only_what_still_counts(tmp_pa
         assert len(manager.peer.requests) == 1
         manager.manager.close()
         assert manager.peer.closed
+
+    asyncio.run(run())
+
+
+def test_thousands_of_proposals_leave_in_bounded_requests(tmp_path, monkeypatch):
+    monkeypatch.setattr(alter_partition_loop, "MAX_PROPOSALS", 2)
+
+    async def run():
+        manager = Manager(tmp_path)
+        leading = SimpleNamespace(proposes=lambda _: True, broker_epoch=lambda _: 60)
+        for number in range(5):
+            at = TopicPartition("topic", number)
+            replica = SimpleNamespace(topic_partition=at, topic_id=TOPIC_ID, leading=leading)
+            leading.isr_stored = lambda *_: None
+            manager.manager.propose(replica, ProposeIsr(frozenset({1, 2}), 0, 0))
+        asked = []
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+            await rounds()
+            partitions = manager.peer.requests[-1].topics[0].partitions
+            asked.append([row.partition_index for row in partitions])
+            results = [
+                AlterPartitionResponse.AlterPartitionResult(partition_index=row.partition_index)
+                for row in partitions
+            ]
+            topic = AlterPartitionResponse.AlterPartitionTopicResult(
+                topic_id=TOPIC_ID, partitions=results
+            )
+            manager.peer.reply(AlterPartitionResponse(topics=[topic]))
+        assert asked == [[0, 1], [2, 3], [4]]
 
     asyncio.run(run())
