@@ -84,7 +84,8 @@ class Cluster(Connections):
         # Asks about new topics alone: a client of many topics would otherwise ask about all of
         # them whenever it meets another one.
         self._learning: asyncio.Task[None] | None = None
-        self._next_refresh: asyncio.TimerHandle | None = None
+        self._next_refresh: asyncio.Handle | None = None
+        self._next_refresh_at = 0.0
         self._backoff = self.backoff()
         self._leaderless_backoff = self.backoff()
         self._updated_ms = -1
@@ -426,10 +427,11 @@ class Cluster(Connections):
         loop = asyncio.get_running_loop()
         when = loop.time() + delay_ms / 1000
         if self._next_refresh is not None:
-            if self._next_refresh.when() <= when and not self._next_refresh.cancelled():
+            if self._next_refresh_at <= when and not self._next_refresh.cancelled():
                 return
             self._next_refresh.cancel()
-        self._next_refresh = loop.call_at(when, self._refresh_due)
+        # uvloop's handle of a call that is due now does not know its time.
+        self._next_refresh, self._next_refresh_at = loop.call_at(when, self._refresh_due), when
 
     def _refresh_due(self) -> None:
         self._next_refresh = None

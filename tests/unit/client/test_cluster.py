@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 import headwater.aio
 from headwater.client.admin.admin_core import AdminCore
@@ -55,7 +56,16 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[None]], **s
         finally:
             await cluster.close()
 
-    asyncio.run(run())
+    uvloop.run(run())  # as blocking clients do
+
+
+def test_two_reasons_to_refresh_at_once_are_one_refresh(broker):
+    async def work(cluster: Cluster) -> None:
+        cluster.suspect()
+        cluster.suspect()
+        assert "t" in await cluster.all_topics()
+
+    with_cluster(broker.bootstrap, work, retry_backoff_ms=0, retry_backoff_max_ms=0)
 
 
 def test_topics_leaders_controller_and_coordinator_are_learnt(broker) -> None:
