@@ -1,5 +1,6 @@
 """A topic that is deleted and created again while producers write to it."""
 
+import contextlib
 import random
 import threading
 import time
@@ -74,8 +75,10 @@ class RecreatedTopic:
                     **CONFLUENT_QUICK,
                 }
             )
-            self._write(number, life, producer)
-            producer.flush(self._patience_s)
+            # librdkafka may give up an idempotent producer whose topic was deleted.
+            with contextlib.suppress(KafkaException):
+                self._write(number, life, producer)
+                producer.flush(self._patience_s)
 
     def _write(self, number: int, life: int, producer: Producer) -> None:
         """Write until this life of the topic is over."""

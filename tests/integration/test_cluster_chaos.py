@@ -40,7 +40,7 @@ def total(sent: int, client: str = "w") -> dict[str, object]:
 def test_a_sound_history_has_no_problems() -> None:
     found = check(
         [
-            ack(0, 0), ack(1, 1), read(0, 0), read(1, 1), read(1, 1),
+            ack(0, 0), ack(1, 1), ack(-1, 1), read(0, 0), read(1, 1), read(1, 1),
             commit("commit", 5, 9, 1), commit("committed", 6, 7, 0), commit("committed", 10, 11, 1),
             commit("commit", 12, 13, 2), stored(0, 0), stored(1, 1), total(2),
         ]
@@ -54,6 +54,7 @@ def test_a_sound_history_has_no_problems() -> None:
     [
         ([ack(0, 0), total(1)], "lost: "),
         ([ack(0, 0), stored(0, 1), total(2)], "lost: "),
+        ([ack(-1, 0), stored(0, 1), total(2)], "lost: "),
         ([ack(0, 0), stored(0, 0), stored(1, 0), total(1)], "doubled: "),
         ([stored(0, 1), stored(1, 0), total(2)], "reordered: "),
         ([ack(1, 0), stored(0, 1), stored(1, 0), total(2)], "comes right after number -1"),

@@ -91,6 +91,8 @@ class _Records:
     def __init__(self) -> None:
         self.stored: dict[Place, Written] = {}
         self._acknowledged: dict[Place, Written] = {}
+        # Acknowledged without an offset: the broker had the record already.
+        self._somewhere: set[Written] = set()
         self._repeating: set[str] = set()
         self._totals: dict[tuple[str, str], int] = {}
         self._unsure = 0
@@ -101,6 +103,8 @@ class _Records:
             case "client":
                 if event["repeats"]:
                     self._repeating.add(event["client"])
+            case "ack" if event["offset"] < 0:
+                self._somewhere.add(_written(event))
             case "ack":
                 place, written = _place(event), _written(event)
                 before = self._acknowledged.setdefault(place, written)
@@ -121,6 +125,8 @@ class _Records:
             for place, written in self._acknowledged.items()
             if self.stored.get(place) != written
         ]
+        there = set(self.stored.values())
+        lost += [f"{one} was acknowledged" for one in sorted(self._somewhere) if one not in there]
         doubled, reordered = list(self._doubled()), list(self._reordered())
         findings.lost, findings.doubled = len(lost), len(doubled)
         findings.reordered = len(reordered)

@@ -189,7 +189,10 @@ class ConfluentWriter:
         if error is not None:
             self._numbers.failed(written, error)
         else:
-            self._numbers.stored(written, message.partition() or 0, message.offset() or 0)
+            offset = message.offset()  # None if the broker only knows that it has the record
+            self._numbers.stored(
+                written, message.partition() or 0, -1 if offset is None else offset
+            )
 
     def finish(self, timeout_s: float) -> None:
         """Send nothing more and wait for what is under way."""
