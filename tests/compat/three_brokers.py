@@ -69,6 +69,22 @@ class ThreeBrokers(BrokerUnderTest):
         for broker_id in self.nodes.broker_ids:
             eventually(partial(in_sync, broker_id), PATIENCE_S)
 
+    def commit(self, group: str, topic: str) -> None:
+        """Makes a group, when its coordinator is ready: librdkafka does not wait for that."""
+
+        def committed() -> bool:
+            self.hand.commit(group, topic, {0: 0})
+            return True
+
+        eventually(committed, PATIENCE_S)
+
+    def wait_for_coordinators(self) -> None:
+        """Waits until the offsets topic is there and its partitions are led."""
+        topic = self.topic()
+        for _ in self.nodes.broker_ids:
+            self.commit(self.fresh("first"), topic)
+        self.wait_until_in_sync("__consumer_offsets")
+
     def prefer_another_leader(self, topic: str) -> int:
         """Puts a follower of partition 0 first among its replicas; returns its id."""
         found = self.hand.describe_topic(topic)[0]
@@ -91,10 +107,14 @@ def start_three_brokers() -> Iterator[ThreeBrokers]:
     """Starts the brokers that the environment asks for."""
     if peer() == "apache":
         with ApacheCluster(3, CLUSTER_SETTINGS) as apache:
-            yield ThreeBrokers(apache, is_apache=True)
+            brokers = ThreeBrokers(apache, is_apache=True)
+            brokers.wait_for_coordinators()
+            yield brokers
         return
     with Cluster(3, {**CLUSTER_SETTINGS, **SESSION}) as cluster:
-        yield ThreeBrokers(cluster, is_apache=False)
+        brokers = ThreeBrokers(cluster, is_apache=False)
+        brokers.wait_for_coordinators()
+        yield brokers
         cluster.kill(*cluster.broker_ids)
         for broker_id in cluster.broker_ids:
             folder = Path(cluster.data_dir) / f"broker-{broker_id}"

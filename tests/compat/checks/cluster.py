@@ -91,6 +91,6 @@ def groups_at_all_coordinators(client: Client, brokers: ThreeBrokers) -> None:
     brokers.fill(topic, 10)
     names = {brokers.fresh("group") for _ in range(4)}
     for group in names:
-        client.commit(group, topic, {0: 7})
+        eventually(lambda group=group: client.commit(group, topic, {0: 7}) is None, PATIENCE_S)  # type: ignore[misc]
     assert names <= client.groups(), "groups of all coordinators are listed"
     assert all(client.committed(group, topic) == {0: 7} for group in names)

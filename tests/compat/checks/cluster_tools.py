@@ -81,7 +81,6 @@ def kafka_leader_election(java: JavaTools, brokers: ThreeBrokers) -> None:
         eventually(lambda: java.describe_topic(topic)[0].leader == preferred, PATIENCE_S)
         told = java.run("kafka-leader-election", *elect).stdout
         assert f"Valid replica already elected for partitions {topic}-0" in told
-    java.run("kafka-leader-election", "--election-type", "preferred", "--all-topic-partitions")
 
 
 @cluster_tool_check
@@ -148,7 +147,7 @@ def kafka_consumer_groups(java: JavaTools, brokers: ThreeBrokers) -> None:
     topic = brokers.topic()
     names = [brokers.fresh("group") for _ in range(3)]
     for group in names:
-        brokers.hand.commit(group, topic, {0: 0})
+        brokers.commit(group, topic)
     told = java.run("kafka-consumer-groups", "--describe", "--all-groups", "--state").stdout
     for group in names:
         assert re.search(rf"^{group}\s+127\.0\.0\.1:\d+\s+\([123]\)", told, re.MULTILINE), told
