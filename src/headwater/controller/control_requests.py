@@ -100,28 +100,36 @@ def _live_leader(
 
 def update_metadata(
     identity: ControllerIdentity,
-    to: LiveBroker,
+    to: Iterable[LiveBroker],
     state: ClusterState,
     partitions: Sequence[TopicPartition],
-) -> UpdateMetadataRequest:
-    """Tell a broker the leaders of `partitions` and all live brokers, for its clients."""
-    return UpdateMetadataRequest(
-        controller_id=identity.controller_id,
-        controller_epoch=identity.controller_epoch,
-        broker_epoch=to.epoch,
-        topic_states=[
-            UpdateMetadataRequest.UpdateMetadataTopicState(
-                topic_name=topic.name,
-                topic_id=topic.topic_id,
-                partition_states=[
-                    _metadata(index, topic.partitions[index], state, topic.deleting)
-                    for index in indexes
-                ],
-            )
-            for topic, indexes in _by_topic(state, partitions)
-        ],
-        live_brokers=[_live_broker(broker) for broker in state.brokers.values()],
-    )
+) -> list[UpdateMetadataRequest]:
+    """Tell brokers the leaders of `partitions` and all live brokers, for their clients.
+
+    The requests share what they say: it is made once, however many brokers there are.
+    """
+    topic_states = [
+        UpdateMetadataRequest.UpdateMetadataTopicState(
+            topic_name=topic.name,
+            topic_id=topic.topic_id,
+            partition_states=[
+                _metadata(index, topic.partitions[index], state, topic.deleting)
+                for index in indexes
+            ],
+        )
+        for topic, indexes in _by_topic(state, partitions)
+    ]
+    live_brokers = [_live_broker(broker) for broker in state.brokers.values()]
+    return [
+        UpdateMetadataRequest(
+            controller_id=identity.controller_id,
+            controller_epoch=identity.controller_epoch,
+            broker_epoch=broker.epoch,
+            topic_states=topic_states,
+            live_brokers=live_brokers,
+        )
+        for broker in to
+    ]
 
 
 def _metadata(

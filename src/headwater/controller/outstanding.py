@@ -218,12 +218,13 @@ class Outstanding:
         only: int | None = None,
     ) -> None:
         """Send UpdateMetadata. A command waits for this broker only: its client asks it next."""
-        for broker_id in list(self.state.brokers) if only is None else (only,):
-            broker = self.state.brokers[broker_id]
-            request = update_metadata(self.identity, broker, self.state, partitions)
-            waiting = token if broker_id == self.broker_id else None
+        known = self.state.brokers
+        to = list(known.values()) if only is None else [known[only]]
+        requests = update_metadata(self.identity, to, self.state, partitions)
+        for broker, request in zip(to, requests, strict=True):
+            waiting = token if broker.broker_id == self.broker_id else None
             self.hold(waiting)
-            self.send(broker_id, request, Release(waiting))
+            self.send(broker.broker_id, request, Release(waiting))
 
     def _holds(self, broker_id: int, at: TopicPartition) -> bool:
         partition = self.state.partition(at)

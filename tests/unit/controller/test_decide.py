@@ -12,10 +12,17 @@ from headwater.controller.commands import (
     ResourceKind,
     TopicCreation,
 )
+from headwater.controller.control_requests import ControllerIdentity, update_metadata
 from headwater.controller.decide import Controller
 from headwater.controller.effects import Resume
 from headwater.controller.events import Elected, Resumed, Submitted
-from headwater.controller.state import ClusterState
+from headwater.controller.state import (
+    ClusterState,
+    LiveBroker,
+    PartitionRegistration,
+    TopicState,
+)
+from headwater.controller.store.znodes import BrokerNode
 from headwater.controller.topic_changes import REFUSALS_PER_STEP
 from headwater.controller.topic_rules import ControllerSettings
 
@@ -43,3 +50,15 @@ def test_a_long_command_that_changes_nothing_lets_the_loop_turn(command):
     (answer,) = effects
     assert len(answer.outcome) == 2_000
     assert turns >= 2_000 // REFUSALS_PER_STEP
+
+
+def test_what_all_brokers_hear_is_built_once():
+    live = {number: LiveBroker(BrokerNode(number, ()), 70 + number) for number in range(3)}
+    state = ClusterState(brokers=live)
+    partitions = {index: PartitionRegistration((0, 1, 2)) for index in range(50)}
+    state.add(TopicState("wide", bytes(16), partitions))
+    identity = ControllerIdentity(0, 1, "PLAINTEXT")
+    requests = update_metadata(identity, live.values(), state, list(state.partitions()))
+    assert [request.broker_epoch for request in requests] == [70, 71, 72]
+    assert len({id(request.topic_states) for request in requests}) == 1
+    assert len(requests[0].topic_states[0].partition_states) == 50
