@@ -265,6 +265,11 @@ _ROWS = (
         configs.handle_alter_configs,
         _each(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
     ),
+    ServedApi(
+        API[34],
+        log_dirs.handle_alter_replica_log_dirs,
+        _cluster(ALTER_CLUSTER, refuse=log_dirs.refuse_moves),
+    ),
     ServedApi(API[35], log_dirs.handle_describe_log_dirs, _cluster(DESCRIBE_CLUSTER)),
     ServedApi(
         API[36],

@@ -41,6 +41,8 @@ from headwater.controller.state import LiveBroker
 from headwater.controller.store.metadata_store import MetadataStore
 from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.observe.rate_limited_log import RateLimitedLog
+from headwater.replication.log_dir_moves import LogDirMoves, MoveHost
+from headwater.replication.replica import Replica
 from headwater.replication.replica_host import Done
 from headwater.replication.replicas import Replicas
 from headwater.seams import Seams
@@ -106,6 +108,7 @@ def compose(
         settings.request_timeout_ms,
     )
     context.replica_fetchers = ReplicaFetchers(context, context.peers.open)
+    context.log_dir_moves = _log_dir_moves(context)
     context.isr_proposals = AlterPartitionManager(context, context.peers.open)
     if local.is_shared:
         context.forwarding = Forwarding(context)
@@ -188,6 +191,26 @@ def _add_metadata(
             context.coordinators.topic_deleted(topic)
 
     context.topics_deleted = topics_deleted
+
+
+def _log_dir_moves(context: Context) -> LogDirMoves:
+    def replaced(replica: Replica) -> None:
+        context.tick.written[replica] = None
+        context.changed()
+
+    return LogDirMoves(
+        MoveHost(
+            context.replicas,
+            context.throttles.log_dirs,
+            context.clock,
+            context.files,
+            context.off_loop,
+            asyncio.get_running_loop().call_later,
+            context.tick.flush,
+            replaced,
+            lambda at: context.metadata.partition(*at) is not None,
+        )
+    )
 
 
 def _connect(context: Context, broker: LiveBroker) -> ControlConnection:

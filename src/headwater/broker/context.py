@@ -17,6 +17,7 @@ from headwater.config.topic import TopicSettings
 from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
 from headwater.errors import E
 from headwater.observe.rate_limited_log import RateLimitedLog
+from headwater.replication.log_dir_moves import LogDirMoves
 from headwater.replication.replicas import Replicas
 from headwater.replication.throttles import ReplicationThrottles
 from headwater.replication.topic_policy import TopicPolicy
@@ -99,6 +100,7 @@ class Context:
     forwarding: "Forwarding | None" = None
     """Forwards requests to the controller; None without a cluster."""
     replica_fetchers: "ReplicaFetchers" = field(init=False)
+    log_dir_moves: LogDirMoves = field(init=False)
     isr_proposals: "AlterPartitionManager" = field(init=False)
     coordinators: "Coordinators" = field(init=False)
     groups: "GroupCoordinator" = field(init=False)

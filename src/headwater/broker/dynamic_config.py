@@ -64,6 +64,10 @@ def replication_throttles(settings: BrokerSettings) -> ReplicationThrottles:
         settings.node_id,
         settings.replication_quota_window_num,
         settings.replication_quota_window_size_seconds * 1000,
+        (
+            settings.alter_log_dirs_replication_quota_window_num,
+            settings.alter_log_dirs_replication_quota_window_size_seconds * 1000,
+        ),
     )
     _use_rates(throttles, settings)
     return throttles
@@ -71,7 +75,9 @@ def replication_throttles(settings: BrokerSettings) -> ReplicationThrottles:
 
 def _use_rates(throttles: ReplicationThrottles, settings: BrokerSettings) -> None:
     throttles.use_rates(
-        settings.leader_replication_throttled_rate, settings.follower_replication_throttled_rate
+        settings.leader_replication_throttled_rate,
+        settings.follower_replication_throttled_rate,
+        settings.replica_alter_log_dirs_io_max_bytes_per_second,
     )
 
 

@@ -262,6 +262,7 @@ class BrokerServer:
 
     def _serve(self) -> None:
         parts, context = self.parts, self.context
+        context.log_dir_moves.drop_orphans()
         if parts.reserve.given_up:
             parts.health.found_full(context.settings.log_dirs[0], context.replicas)
         else:
@@ -286,6 +287,7 @@ class BrokerServer:
         context.tick.flush()
         for connection in list(context.connection_quotas.open):
             connection.close()
+        context.log_dir_moves.close()
         context.replica_fetchers.close()
         context.isr_proposals.close()
         context.peers.close()

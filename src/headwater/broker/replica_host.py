@@ -26,6 +26,7 @@ class BrokerReplicaHost:
         context = self._context
         context.replica_fetchers.unfollow(replica.topic_partition)
         context.coordinators.elected(replica.topic_partition, replica.leader_epoch)
+        context.log_dir_moves.resume(replica)
         context.changed()
 
     def follows(self, replica: Replica) -> None:
@@ -33,6 +34,7 @@ class BrokerReplicaHost:
         context = self._context
         context.coordinators.resigned(replica.topic_partition)
         context.replica_fetchers.follow(replica)
+        context.log_dir_moves.resume(replica)
         context.changed()
 
     def stopped(self, replica: Replica) -> None:
@@ -40,6 +42,7 @@ class BrokerReplicaHost:
         context = self._context
         context.replica_fetchers.unfollow(replica.topic_partition)
         context.coordinators.resigned(replica.topic_partition)
+        context.log_dir_moves.pause(replica.topic_partition)
         context.changed()
 
     def high_watermark_advanced(self, replica: Replica) -> None:

@@ -66,6 +66,10 @@ class EpochCache:
         self.idle_from: int | None = None
         """The start of what is unsaved, if that is only epochs without batches so far."""
 
+    def relocate(self, directory: str) -> None:
+        """The folder was renamed."""
+        self.path = f"{directory}/{FILE_NAME}"
+
     def load(self) -> None:
         """Read the file; an absent or damaged one gives an empty cache with `damaged` set."""
         try:

@@ -2,6 +2,7 @@
 
 import re
 
+from headwater.errors import E, KafkaError
 from headwater.model import (
     ZERO_UUID,
     TopicPartition,
@@ -15,10 +16,12 @@ from headwater.seams.files import Files, read_file, replace_file
 
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"
 METADATA = "partition.metadata"
 
 _MAX_NAME = 255
 _DELETED = re.compile(r".+\.[0-9a-f]{32}-delete\Z")
+_FUTURE = re.compile(r"(?P<name>.+)\.[0-9a-f]{32}-future\Z")
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\Z")
 
 
@@ -51,6 +54,23 @@ def deleted_name(partition: TopicPartition, unique: Uuid) -> str:
 def stray_name(partition: TopicPartition, unique: Uuid) -> str:
     """The name of a partition that belongs to no topic of the cluster."""
     return _renamed(partition, unique, STRAY_SUFFIX)
+
+
+def future_name(partition: TopicPartition, unique: Uuid) -> str:
+    """The name of a copy that will replace the partition's log; KafkaError if it is too long."""
+    name = f"{name_of(partition)}.{unique.hex()}{FUTURE_SUFFIX}"
+    if len(name) > _MAX_NAME:
+        raise KafkaError(
+            E.INVALID_TOPIC_EXCEPTION,
+            f"the name of topic {partition.topic} is too long for a move between log dirs",
+        )
+    return name
+
+
+def partition_of_future(name: str) -> TopicPartition | None:
+    """The partition that a folder named by `future_name` holds a copy of."""
+    match = _FUTURE.match(name)
+    return None if match is None else partition_of(match["name"])
 
 
 def write_topic_id(files: Files, directory: str, topic_id: Uuid) -> None:

@@ -5,12 +5,16 @@ the next start before any partition is loaded: a crash from then on must not loo
 """
 
 import json
+import logging
 import threading
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
 from headwater.log.folders import partition_of
 from headwater.seams.files import Files, read_file, replace_file
+
+log = logging.getLogger(__name__)
 
 META = "meta.properties"
 LOCK = ".lock"
@@ -195,3 +199,33 @@ class LogDir:
         }
         content = "".join(f"{key}={value}\n" for key, value in rows.items())
         replace_file(self._files, self.join(META), content.encode())
+
+
+def warn_of_shared_disks(files: Files, dirs: Iterable[LogDir]) -> None:
+    """Log which folders are on one disk."""
+    by_device: dict[int, list[str]] = {}
+    for log_dir in dirs:
+        if not log_dir.offline:
+            by_device.setdefault(files.device(log_dir.path), []).append(log_dir.path)
+    for paths in by_device.values():
+        if len(paths) > 1:
+            log.warning(
+                "log dirs %s are on the same disk: they share its space and fail together; "
+                "give each of log.dirs a disk of its own",
+                ", ".join(paths),
+            )
+
+
+def missing_text(missing: Mapping[str, str]) -> str:
+    """Name the folders of earlier starts that are not found."""
+    rows = (f"log dir {path} with directory.id {at} is missing" for at, path in missing.items())
+    return "; ".join(rows)
+
+
+def how_to_find(directory_id: str, path: str) -> str:
+    """Say what to do about a folder that is not found."""
+    return (
+        f"log dir {path} with directory.id {directory_id} is missing; its partitions stay offline: "
+        f"mount its disk and restart the broker, or give up its records with log.dirs.abandoned="
+        f"{directory_id} (in a cluster only once other brokers lead them: headwater brokers list)"
+    )

@@ -14,8 +14,17 @@ from headwater.errors import E, KafkaError
 from headwater.log import checkpoints, folders
 from headwater.log.descriptors import Descriptors
 from headwater.log.epochs import EpochCache
+from headwater.log.future_logs import FutureLogs, is_marked, remove_mark
 from headwater.log.loading import LastKnown, LogLoader, Recovered
-from headwater.log.log_dir import META, CleanEnds, LogDir, LogDirError
+from headwater.log.log_dir import (
+    META,
+    LogDir,
+    LogDirError,
+    how_to_find,
+    missing_text,
+    warn_of_shared_disks,
+)
+from headwater.log.log_dir_checkpoints import checkpoint_writes, clean_ends
 from headwater.log.log_segments import LogSegments
 from headwater.log.partition_log import LogState, PartitionLog
 from headwater.log.producers import ProducerStates
@@ -79,6 +88,9 @@ class LogDirs:
         self.unverified: set[TopicPartition] = set()
         # All logs of each partition that was found in several folders; `logs` has the first.
         self._rivals: dict[TopicPartition, list[_Loaded]] = {}
+        # Copies that will replace logs, and where logs that do not exist yet shall be.
+        self.futures = FutureLogs(files, randomness)
+        self.preferred: dict[TopicPartition, LogDir] = {}
         # The broker epochs that the markers of clean stops name, -1 for a stop that was not clean.
         self._stopped_epochs: set[int] = set()
 
@@ -97,15 +109,15 @@ class LogDirs:
             self.missing.pop(log_dir.directory_id, None)
             self._restore_identity(log_dir)
         for directory_id, path in self.missing.items():
-            log.error("a disk may not be mounted: %s", _how_to_find(directory_id, path))
+            log.error("a disk may not be mounted: %s", how_to_find(directory_id, path))
         for log_dir in filter(lambda log_dir: log_dir.is_new, self.dirs):
             if self.missing:
-                log_dir.fail(f"it has no {META}, and {_missing_text(self.missing)}")
+                log_dir.fail(f"it has no {META}, and {missing_text(self.missing)}")
             else:
                 directory_id = uuid_text(self._randomness.uuid())
                 self._try(log_dir, partial(log_dir.mark, directory_id=directory_id))
         self._refuse_if_all_are_offline()
-        self._warn_of_shared_disks()
+        warn_of_shared_disks(self._files, self.dirs)
 
     def _restore_identity(self, log_dir: LogDir) -> None:
         """Rewrite a lost meta.properties: the other files show that it is the missing folder."""
@@ -121,19 +133,6 @@ class LogDirs:
         except OSError as error:
             log_dir.fail(str(error))
 
-    def _warn_of_shared_disks(self) -> None:
-        by_device: dict[int, list[str]] = {}
-        for log_dir in self.dirs:
-            if not log_dir.offline:
-                by_device.setdefault(self._files.device(log_dir.path), []).append(log_dir.path)
-        for paths in by_device.values():
-            if len(paths) > 1:
-                log.warning(
-                    "log dirs %s are on the same disk: they share its space and fail together; "
-                    "give each of log.dirs a disk of its own",
-                    ", ".join(paths),
-                )
-
     @property
     def directory_ids(self) -> dict[str, str]:
         """The ids of the usable folders with their paths."""
@@ -145,7 +144,7 @@ class LogDirs:
         offline = [log_dir.path for log_dir in self.dirs if log_dir.offline]
         if offline or self.missing:
             text = f"log dir {', '.join(offline)} is offline" if offline else ""
-            why = "; ".join(filter(None, (text, _missing_text(self.missing))))
+            why = "; ".join(filter(None, (text, missing_text(self.missing))))
             raise KafkaError(E.KAFKA_STORAGE_ERROR, f"its log may be on another disk: {why}")
 
     def load(self, settings_of: SettingsOf, now_ms: int) -> None:
@@ -157,6 +156,38 @@ class LogDirs:
                 except OSError as error:
                     self._give_up(log_dir, error)
         self._refuse_if_all_are_offline()
+        self._finish_moves()
+
+    def _finish_moves(self) -> None:
+        """Finish the moves between log dirs that a crash interrupted among their last steps."""
+        for partition, rivals in list(self._rivals.items()):
+            moved = [rival for rival in rivals if is_marked(self._files, rival.log.directory)]
+            if len(moved) != 1 or len({rival.log.topic_id for rival in rivals}) != 1:
+                continue
+            del self._rivals[partition]
+            self._forget(partition)
+            self._serve(moved[0])
+            for rival in rivals:
+                if rival is not moved[0]:
+                    former = self._end_deleted(rival.log, rival.log_dir)
+                    former.rename()
+                    self._finish_removal(former.path)
+        complete = not self.missing and not any(log_dir.offline for log_dir in self.dirs)
+        for future in list(self.futures):
+            partition = future.log.topic_partition
+            if partition not in self.logs and complete:
+                if is_marked(self._files, future.log.directory):
+                    self.futures.promote(partition, self._descriptors)
+                    self._adopt(future.log, future.log_dir)
+                else:
+                    self._finish_removal(self.futures.discard(partition))
+        for partition_log in (*self.logs.values(), *(future.log for future in self.futures)):
+            if partition_log.topic_partition not in self._rivals:
+                remove_mark(self._files, partition_log.directory)
+
+    def _end_deleted(self, former: PartitionLog, log_dir: LogDir) -> Retirement:
+        name = folders.deleted_name(former.topic_partition, self._randomness.uuid())
+        return self._end(former, log_dir, name)
 
     def _give_up(self, log_dir: LogDir, error: OSError) -> None:
         """Take a folder that cannot be read offline, and forget what was loaded of it."""
@@ -166,7 +197,7 @@ class LogDirs:
     def _refuse_if_all_are_offline(self) -> None:
         if all(log_dir.offline for log_dir in self.dirs):
             reasons = "; ".join(f"{log_dir.path}: {log_dir.offline}" for log_dir in self.dirs)
-            remedies = map(_how_to_find, self.missing, self.missing.values())
+            remedies = map(how_to_find, self.missing, self.missing.values())
             raise LogDirError("; ".join([f"none of log.dirs can be used: {reasons}", *remedies]))
 
     def create(
@@ -177,6 +208,8 @@ class LogDirs:
         if not usable:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, "every log dir is offline")
         log_dir = min(usable, key=lambda log_dir: log_dir.partitions)
+        wanted = self.preferred.pop(partition, log_dir)
+        log_dir = log_dir if wanted.offline else wanted
         directory = log_dir.join(folders.name_of(partition))
         self._files.mkdir(directory)
         folders.write_topic_id(self._files, directory, topic_id)
@@ -186,6 +219,30 @@ class LogDirs:
         partition_log = PartitionLog(topic_id, segments, epochs, ProducerStates(), LogState())
         self._adopt(partition_log, log_dir)
         return partition_log
+
+    def dir_at(self, path: str) -> LogDir:
+        """Return the folder with this path; KafkaError if it is not one of `log.dirs`, or offline."""
+        for log_dir in self.dirs:
+            if log_dir.path == path.rstrip("/"):
+                if log_dir.offline:
+                    raise KafkaError(E.KAFKA_STORAGE_ERROR, f"log dir {path} is offline")
+                return log_dir
+        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{path} is not one of log.dirs")
+
+    def dir_of(self, partition: TopicPartition) -> LogDir:
+        return self._dir_of[partition]
+
+    def replace_by_future(self, partition: TopicPartition) -> tuple[PartitionLog, Retirement]:
+        """Let the marked copy, which has the same batches, be the log: nothing is staged.
+
+        Return it and the former log, which may be removed once the new name is synced.
+        """
+        future = self.futures.promote(partition, self._descriptors)
+        former, former_dir = self._forget(partition)
+        future.log.take_over(former)
+        self._adopt(future.log, future.log_dir)
+        self.retiring[partition] = self._end_deleted(former, former_dir)
+        return future.log, self.retiring[partition]
 
     def delete(self, partition: TopicPartition) -> Retirement:
         """Forget a log; a file thread renames its folder, then `remove` unlinks it."""
@@ -260,13 +317,19 @@ class LogDirs:
         lost = [partition for partition, owner in self._dir_of.items() if owner is log_dir]
         for partition in lost:
             self.logs[partition].fail(reason)
+        for future in self.futures:
+            if future.log_dir is log_dir:
+                future.log.fail(reason)
         return lost
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], None]:
         """Return a call for a file thread that writes recovery points, starts and high watermarks."""
-        writes = [
-            write for log_dir in self.dirs for write in self._checkpoint(log_dir, high_watermarks)
-        ]
+        writes: list[Callable[[], None]] = []
+        for log_dir in self.dirs:
+            futures = [future.log for future in self.futures if future.log_dir is log_dir]
+            if not log_dir.offline:
+                logs = self._logs_in(log_dir) + futures
+                writes += checkpoint_writes(self._files, log_dir, logs, high_watermarks)
 
         def run() -> None:
             for write in writes:
@@ -290,9 +353,13 @@ class LogDirs:
             partition_log.remove_stale_note()
         for log_dir in self.dirs:
             if not log_dir.offline:
-                log_dir.mark_clean(self._clean_ends(log_dir), broker_epoch)
+                log_dir.mark_clean(clean_ends(self._logs_in(log_dir)), broker_epoch)
             log_dir.unlock()
-        self._descriptors.close()
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        for descriptors in (self._descriptors, *(future.descriptors for future in self.futures)):
+            descriptors.close()
 
     def _close_log(self, partition: TopicPartition) -> None:
         try:
@@ -304,7 +371,7 @@ class LogDirs:
         """Release all descriptors and locks as a crash would, without writing anything."""
         for log_dir in self.dirs:
             log_dir.unlock()
-        self._descriptors.close()
+        self._close_descriptors()
 
     def _load_dir(self, log_dir: LogDir, settings_of: SettingsOf, now_ms: int) -> None:
         log_dir.sync_renames()
@@ -315,7 +382,8 @@ class LogDirs:
             if folders.is_deleted(name):
                 self._finish_removal(log_dir.join(name))
                 continue
-            partition = folders.partition_of(name)
+            future_of = folders.partition_of_future(name)
+            partition = future_of or folders.partition_of(name)
             if partition is None:
                 continue
             topic_id, verified = folders.read_checked_topic_id(self._files, log_dir.join(name))
@@ -327,6 +395,10 @@ class LogDirs:
                 clean=marker is not None and (name in marker.ends or not marker.complete),
                 clean_end=marker.ends.get(name) if marker else None,
             )
+            if future_of is not None:
+                settings = settings_of(partition.topic)
+                self.futures.load(log_dir, name, partition, topic_id, known, settings, now_ms)
+                continue
             if not known.clean:
                 self._stopped_epochs.add(-1)
             partition_log = self._load_log(
@@ -423,78 +495,5 @@ class LogDirs:
         partition_log.presence.end()
         return Retirement(self._files, log_dir, partition_log, new_name, descriptors)
 
-    def _checkpoint(
-        self, log_dir: LogDir, high_watermarks: Mapping[TopicPartition, int]
-    ) -> list[Callable[[], None]]:
-        if log_dir.offline:
-            return []
-        logs = [row for partition, row in self.logs.items() if self._dir_of[partition] is log_dir]
-        rows = {
-            row.topic_partition: checkpoints.LogRow(
-                row.topic_id,
-                row.recovery_point,
-                row.log_start_offset,
-                high_watermarks.get(row.topic_partition, 0),
-            )
-            for row in logs
-        }
-        points = [(row, row.recovery_point, row.truncations) for row in logs]
-        starts = {
-            row.topic_partition: row.log_start_offset
-            for row in logs
-            if row.log_start_offset > row.segments.start_offset
-        }
-        marks = {at: mark for at, mark in high_watermarks.items() if at in rows}
-        return [
-            partial(self._write_rows, log_dir, rows, points),
-            partial(self._write_for_kafka, log_dir, rows, starts, marks),
-        ]
-
-    def _write_rows(
-        self,
-        log_dir: LogDir,
-        rows: Mapping[TopicPartition, checkpoints.LogRow],
-        points: Iterable[tuple[PartitionLog, int, int]],
-    ) -> None:
-        checkpoints.write_log_rows(self._files, log_dir.join(checkpoints.LOG_CHECKPOINT), rows)
-        for row, point, truncations in points:
-            row.checkpointed, row.checkpointed_at = point, truncations
-
-    def _write_for_kafka(
-        self,
-        log_dir: LogDir,
-        rows: Mapping[TopicPartition, checkpoints.LogRow],
-        starts: Mapping[TopicPartition, int],
-        marks: Mapping[TopicPartition, int],
-    ) -> None:
-        """Write Kafka's checkpoint files; a start reads them only if our own is missing."""
-        points = {at: row.recovery_point or 0 for at, row in rows.items()}
-        for name, offsets in (
-            (checkpoints.RECOVERY_POINTS, points),
-            (checkpoints.LOG_STARTS, starts),
-            (checkpoints.HIGH_WATERMARKS, marks),
-        ):
-            checkpoints.write_offsets(self._files, log_dir.join(name), offsets, sync=False)
-
-    def _clean_ends(self, log_dir: LogDir) -> CleanEnds:
-        return {
-            folders.name_of(partition): (
-                partition_log.segments.active.size,
-                partition_log.log_end_offset,
-            )
-            for partition, partition_log in self.logs.items()
-            if self._dir_of[partition] is log_dir and partition_log.failure is None
-        }
-
-
-def _missing_text(missing: Mapping[str, str]) -> str:
-    rows = (f"log dir {path} with directory.id {at} is missing" for at, path in missing.items())
-    return "; ".join(rows)
-
-
-def _how_to_find(directory_id: str, path: str) -> str:
-    return (
-        f"log dir {path} with directory.id {directory_id} is missing; its partitions stay offline: "
-        f"mount its disk and restart the broker, or give up its records with log.dirs.abandoned="
-        f"{directory_id} (in a cluster only once other brokers lead them: headwater brokers list)"
-    )
+    def _logs_in(self, log_dir: LogDir) -> list[PartitionLog]:
+        return [row for partition, row in self.logs.items() if self._dir_of[partition] is log_dir]

@@ -308,6 +308,13 @@ class LogSegments:
             popped += self._descriptors.pop_path(segment.path)
         return popped
 
+    def relocate(self, directory: str) -> None:
+        """The folder was renamed, after `pop_files`."""
+        self.directory = directory
+        self.garbage = [f"{directory}/{path.rpartition('/')[2]}" for path in self.garbage]
+        for segment in self._list:
+            segment.relocate(directory)
+
     def pop_garbage(self) -> list[str]:
         """Remove and return the paths of dropped files, which may be unlinked after a while."""
         garbage, self.garbage = self.garbage, []

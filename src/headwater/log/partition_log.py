@@ -132,9 +132,31 @@ class PartitionLog:
         """Replace the settings; they hold from the next batch on."""
         self.segments.settings = settings
 
+    def relocate(self, directory: str) -> None:
+        """The folder was renamed, after `segments.pop_files`."""
+        self.directory = directory
+        self.segments.relocate(directory)
+        self.epochs.relocate(directory)
+        self.snapshots = [
+            (f"{directory}/{stem.rpartition('/')[2]}", states) for stem, states in self.snapshots
+        ]
+
+    def take_over(self, former: "PartitionLog") -> None:
+        """Continue where another log with the same batches ends: what batches do not say comes along."""
+        for epoch, start in zip(former.epochs.epochs, former.epochs.starts, strict=True):
+            self.epochs.assign(epoch, start)
+        if self.epochs.must_be_saved:
+            self.epochs.save()
+        self.producers.restore(former.producers)
+        self.producers.restore_transactions(self.log_end_offset)
+        self.advance_start(former.log_start_offset)
+        self.configure(former.settings)
+
     # -- writing
 
-    def stage_replicated(self, batches: Buffer, leader_epoch: int, now_ms: int) -> None:
+    def stage_replicated(
+        self, batches: Buffer, leader_epoch: int, now_ms: int, *, gaps: bool = False
+    ) -> None:
         """Stage what the leader of `leader_epoch` sent, with its offsets and epochs.
 
         A batch cut off at the end is left out. One that is damaged, does not follow the last one, or
@@ -152,7 +174,8 @@ class PartitionLog:
             if at + size > len(view):
                 break
             batch = view[at : at + size]
-            self.staging.check_replicated(batch, header, leader_epoch, gaps=self.settings.compacted)
+            may_skip = gaps or self.settings.compacted
+            self.staging.check_replicated(batch, header, leader_epoch, gaps=may_skip)
             self._make_room(header[BASE_OFFSET])
             if not self.staging.epoch_is_open(header[LEADER_EPOCH]):
                 break

@@ -101,6 +101,14 @@ class Segment:
         # Grows with each truncation: what another thread read meanwhile is void.
         self.truncation_count = 0
 
+    def relocate(self, directory: str) -> None:
+        """The folder was renamed; no file of it is open."""
+        self.stem = f"{directory}/{self.base_offset:020d}"
+        self.path = self.stem + LOG
+        self.index.path = self.stem + INDEX
+        self.time_index.path = self.stem + TIME_INDEX
+        self.aborted.path = self.stem + ABORTED_INDEX
+
     @classmethod
     def create(
         cls, files: Files, descriptors: Descriptors, directory: str, base_offset: int, now_ms: int

@@ -91,16 +91,26 @@ class ReplicationThrottle:
 
 
 class ReplicationThrottles:
-    """The throttles of this broker: of what it sends as a leader and of what it fetches."""
+    """The throttles of this broker: what it sends as a leader, fetches, and copies between its dirs."""
 
-    def __init__(self, node_id: int, windows: int, window_ms: int) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        windows: int,
+        window_ms: int,
+        log_dir_windows: tuple[int, int] = (11, 1000),
+    ) -> None:
         self._node_id = node_id
         self.leader = ReplicationThrottle(windows, window_ms)
         self.follower = ReplicationThrottle(windows, window_ms)
 
-    def use_rates(self, leader: int, follower: int) -> None:
+        self.log_dirs = ReplicationThrottle(*log_dir_windows)
+        """Of copies between log dirs: it has a rate only, and covers them all."""
+
+    def use_rates(self, leader: int, follower: int, log_dirs: int = UNLIMITED) -> None:
         """Set the limits, in bytes per second."""
         self.leader.limit, self.follower.limit = leader, follower
+        self.log_dirs.limit = log_dirs
 
     def cover(self, topic: str, of_leader: Sequence[str], of_follower: Sequence[str]) -> None:
         """Apply the lists in the settings of a topic."""

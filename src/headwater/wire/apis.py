@@ -96,6 +96,7 @@ _ROWS = [
     _api(offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse, "2-4"),
     _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse, "1-4"),
     _api(configs.AlterConfigsRequest, configs.AlterConfigsResponse, "0-2"),
+    _api(cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse, "1-2"),
     _api(cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse, "1-5"),
     _internal(sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse, "0-2"),
     _api(topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, "0-3"),

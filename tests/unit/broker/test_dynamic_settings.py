@@ -81,6 +81,11 @@ IN_USE = {
         lambda live: live.context.throttles.leader.limit,
         1000,
     ),
+    "replica.alter.log.dirs.io.max.bytes.per.second": (
+        "3000",
+        lambda live: live.context.throttles.log_dirs.limit,
+        3000,
+    ),
     "follower.replication.throttled.rate": (
         "2000",
         lambda live: live.context.throttles.follower.limit,

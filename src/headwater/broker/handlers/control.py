@@ -165,5 +165,8 @@ def handle_stop_replica(
         )
 
     context.replicas.stop(stopped, done)
+    for at, delete in stopped:
+        if delete:
+            context.log_dir_moves.cancel(at)
     context.changed()
     return None

@@ -16,6 +16,7 @@ from headwater.broker.handlers.fetch_parts import (
     Part,
     aborted_transactions,
     divergence,
+    hint_leader,
     load,
     topic_answer,
     wanted_of,
@@ -37,7 +38,6 @@ from headwater.security.rights import READ_TOPIC
 from headwater.wire.apis import FETCH
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
-FIRST_WITH_LEADER_HINT = 16
 MAX_COPIED = 1024 * 1024
 """The most record bytes of one response in memory; the rest stays in the page cache or is read while
 it is sent."""
@@ -436,7 +436,7 @@ class _Fetch:
             answers.topics[topic] = topic_answer(topic)
         answers.topics[topic].partitions.append(answer)
         if part.failure is not None:
-            self._hint_leader(part, answer, answers.hinted)
+            hint_leader(part, answer, self.request.version, answers.hinted)
 
     def _response(self, answers: Answers, served: list[FetchPartition]) -> FetchResponse:
         self.fetch_context.served(served)
@@ -478,17 +478,3 @@ class _Fetch:
             answer.diverging_epoch = part.divergence
         answer.aborted_transactions = aborted_transactions(part, replica, self.isolation)
         return answer
-
-    def _hint_leader(self, part: Part, answer: _PartitionAnswer, hinted: set[int]) -> None:
-        """Add the current leader for a client that asked the wrong broker (KIP-951)."""
-        if part.replica is None or answer.error_code not in (
-            E.NOT_LEADER_OR_FOLLOWER,
-            E.FENCED_LEADER_EPOCH,
-        ):
-            return
-        if self.request.version >= FIRST_WITH_LEADER_HINT:
-            leader, epoch = part.replica.leader, part.replica.leader_epoch
-            answer.current_leader = FetchResponse.LeaderIdAndEpoch(
-                leader_id=leader, leader_epoch=epoch
-            )
-            hinted.add(leader)

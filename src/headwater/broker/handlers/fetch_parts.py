@@ -12,6 +12,8 @@ from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
+FIRST_WITH_LEADER_HINT = 16
+
 TopicAnswer: TypeAlias = FetchResponse.FetchableTopicResponse
 Divergence: TypeAlias = FetchResponse.EpochEndOffset
 Loaded: TypeAlias = bytes | SliceStream
@@ -117,3 +119,18 @@ def aborted_transactions(
         )
         for aborted in replica.aborted_transactions(part.want.fetch_offset)
     ]
+
+
+def hint_leader(
+    part: Part, answer: FetchResponse.PartitionData, version: int, hinted: set[int]
+) -> None:
+    """Add the current leader for a client that asked the wrong broker (KIP-951)."""
+    if part.replica is None or answer.error_code not in (
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.FENCED_LEADER_EPOCH,
+    ):
+        return
+    if version >= FIRST_WITH_LEADER_HINT:
+        leader, epoch = part.replica.leader, part.replica.leader_epoch
+        answer.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        hinted.add(leader)

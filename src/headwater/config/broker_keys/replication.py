@@ -81,8 +81,15 @@ class ReplicationKeys(SettingsBase):
     replica_alter_log_dirs_io_max_bytes_per_second: int = key(
         "replica.alter.log.dirs.io.max.bytes.per.second", LONG, default=INT64_MAX, at_least=0,
         mode=CLUSTER_WIDE,
-        doc="The most bytes per second that replicas are copied with between log dirs.",
-        idle="replicas do not move between log dirs yet",
+        doc="The most bytes per second that are copied between the log dirs of this broker.",
+    )
+    alter_log_dirs_replication_quota_window_num: int = key(
+        "alter.log.dirs.replication.quota.window.num", INT, default=11, at_least=1,
+        doc="How many windows of time the rate of copies between log dirs is the mean of.",
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = key(
+        "alter.log.dirs.replication.quota.window.size.seconds", INT, default=1, at_least=1,
+        doc="The length of each of these windows.",
     )
     replication_quota_window_num: int = key(
         "replication.quota.window.num", INT, default=11, at_least=1,

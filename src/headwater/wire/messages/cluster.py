@@ -90,6 +90,45 @@ class DescribeClusterResponse(Struct, api_key=60, versions="0-2", flexible="0+")
     cluster_authorized_operations: i32 = -(1 << 31)
 
 
+class AlterReplicaLogDirsRequest(Struct, api_key=34, versions="0-2", flexible="2+"):
+    """Move replicas of the broker to other log directories."""
+
+    class AlterReplicaLogDir(Struct):
+        """What one directory shall hold."""
+
+        path: str = ""
+        topics: "list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic]" = since(default=[])
+
+    class AlterReplicaLogDirTopic(Struct):
+        """Partitions of one topic."""
+
+        name: str = ""
+        partitions: list[i32] = since(default=[])
+
+    dirs: list[AlterReplicaLogDir] = since(default=[])
+
+
+class AlterReplicaLogDirsResponse(Struct, api_key=34, versions="0-2", flexible="2+"):
+    """Which moves began."""
+
+    class AlterReplicaLogDirTopicResult(Struct):
+        """One topic."""
+
+        topic_name: str = ""
+        partitions: "list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]" = since(
+            default=[]
+        )
+
+    class AlterReplicaLogDirPartitionResult(Struct):
+        """One partition."""
+
+        partition_index: i32 = 0
+        error_code: i16 = 0
+
+    throttle_time_ms: i32 = 0
+    results: list[AlterReplicaLogDirTopicResult] = since(default=[])
+
+
 class DescribeLogDirsRequest(Struct, api_key=35, versions="0-5", flexible="2+"):
     """Ask for log directories and sizes."""
 

@@ -1,0 +1,201 @@
+"""Copies of logs that will replace them, in another log dir (AlterReplicaLogDirs, KIP-113).
+
+The folder of a copy is `topic-partition.<id>-future`, as in Kafka. When the copy has everything, it is
+flushed, a mark is written into it, its folder gets the partition's name and the former folder becomes
+a deleted one. What a crash leaves behind is unambiguous:
+
+    a future copy beside the log           the log serves, the copy goes on, marked or not
+    two folders with the partition's name  the marked one has everything; the other is removed
+    a marked copy alone                    the power cut kept only the second rename: it is the log
+    a marked folder alone                  the mark is removed
+
+Until both renames are on the disk nothing new of the log counts as flushed.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headwater.log import folders
+from headwater.log.descriptors import Descriptors
+from headwater.log.epochs import EpochCache
+from headwater.log.loading import LastKnown, LogLoader
+from headwater.log.log_dir import LogDir
+from headwater.log.log_segments import LogSegments
+from headwater.log.partition_log import LogState, PartitionLog
+from headwater.log.producers import ProducerStates
+from headwater.log.settings import LogSettings
+from headwater.model import TopicPartition, Uuid
+from headwater.seams.files import Files, replace_file
+from headwater.seams.randomness import Randomness
+
+log = logging.getLogger(__name__)
+
+MARK = "moved.headwater"
+"""The file in a folder that says: this copy has everything that the other log of the partition has."""
+FILES_OPEN = 8
+"""The files that a copy keeps open: it is written on file threads, with descriptors of its own."""
+FLUSH_BYTES = 64 << 20
+ANY_EPOCH = (1 << 31) - 1
+
+
+@dataclass(slots=True, eq=False)
+class FutureLog:
+    """A copy that grows. Its mover owns it: one file thread at a time, or the loop."""
+
+    log: PartitionLog
+    log_dir: LogDir
+    descriptors: Descriptors
+    unflushed: int = 0
+
+    def append(self, batches: bytes, now_ms: int) -> None:
+        """Write batches of the log behind those that are here, and flush now and then.
+
+        Those that begin an epoch wait for its file: the next call begins with them.
+        """
+        self.log.stage_replicated(batches, ANY_EPOCH, now_ms, gaps=True)
+        self.log.write_staged()
+        if self.log.epochs.must_be_saved:
+            self.log.epochs.save()
+        self.unflushed += len(batches)
+        if self.unflushed >= FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Let the disk have everything. Blocks."""
+        work = self.log.unflushed()
+        if work is not None:
+            work.run()
+            self.log.mark_flushed(work)
+        self.unflushed = 0
+
+    def mark(self, files: Files) -> None:
+        """Flush, and say so: from now on the copy may get the partition's name. Blocks."""
+        self.flush()
+        replace_file(files, f"{self.log.directory}/{MARK}", b"")
+
+    def close(self) -> None:
+        self.descriptors.close()
+
+
+def common_end(current: PartitionLog, future: PartitionLog) -> int:
+    """Return up to where the copy has the log's batches: where two logs part, their epochs differ."""
+    end = min(current.log_end_offset, future.log_end_offset)
+    for epoch, start in zip(future.epochs.epochs, future.epochs.starts, strict=True):
+        if start >= end:
+            break
+        at = max(start, current.segments.start_offset)
+        if current.epochs.epoch_at(at) != epoch:
+            return min(end, at)
+        _, theirs = current.epochs.end_offset(epoch, current.log_end_offset)
+        _, ours = future.epochs.end_offset(epoch, future.log_end_offset)
+        if theirs < ours:
+            return min(end, theirs)
+    return end
+
+
+def is_marked(files: Files, directory: str) -> bool:
+    return files.exists(f"{directory}/{MARK}")
+
+
+def remove_mark(files: Files, directory: str) -> None:
+    """Remove the mark, if there is one. Blocks."""
+    if is_marked(files, directory):
+        files.unlink(f"{directory}/{MARK}")
+        files.sync_dir(directory)
+
+
+class FutureLogs:
+    """The copies of all partitions of a broker that move."""
+
+    def __init__(self, files: Files, randomness: Randomness) -> None:
+        self._files = files
+        self._randomness = randomness
+        self._by_partition: dict[TopicPartition, FutureLog] = {}
+
+    def __iter__(self) -> Iterator[FutureLog]:
+        return iter(self._by_partition.values())
+
+    def get(self, partition: TopicPartition) -> FutureLog | None:
+        return self._by_partition.get(partition)
+
+    def create(self, current: PartitionLog, log_dir: LogDir, now_ms: int) -> FutureLog:
+        """Begin an empty copy of a log in another folder."""
+        remove_mark(self._files, current.directory)
+        partition = current.topic_partition
+        name = folders.future_name(partition, self._randomness.uuid())
+        directory = log_dir.join(name)
+        self._files.mkdir(directory)
+        folders.write_topic_id(self._files, directory, current.topic_id)
+        own = Descriptors(self._files, FILES_OPEN)
+        segments = self._segments(directory, partition, current.settings, own)
+        start = current.segments.start_offset
+        segments.add(start, start, now_ms)
+        epochs = EpochCache(self._files, directory)
+        state = LogState(log_start_offset=start, log_end_offset=start)
+        copy = PartitionLog(current.topic_id, segments, epochs, ProducerStates(), state)
+        return self._add(FutureLog(copy, log_dir, own))
+
+    def load(
+        self,
+        log_dir: LogDir,
+        name: str,
+        partition: TopicPartition,
+        topic_id: Uuid,
+        known: LastKnown,
+        settings: LogSettings,
+        now_ms: int,
+    ) -> None:
+        """Load a copy that an earlier life of the broker began."""
+        own = Descriptors(self._files, FILES_OPEN)
+        segments = self._segments(log_dir.join(name), partition, settings, own)
+        copy = LogLoader(segments, own, topic_id, known, now_ms).load()
+        if partition in self._by_partition or copy.failure is not None:
+            log.warning("%s, a copy of %s, cannot be continued and is removed", name, partition)
+            own.close()
+            self._files.rename(log_dir.join(name), self._deleted(partition, log_dir))
+            log_dir.note_rename()
+            return
+        self._add(FutureLog(copy, log_dir, own))
+
+    def discard(self, partition: TopicPartition) -> str:
+        """Give a copy up: rename its folder, and return the path for `LogDirs.remove`."""
+        future = self._by_partition.pop(partition)
+        future.close()
+        path = self._deleted(partition, future.log_dir)
+        future.log.presence.end()
+        self._files.rename(future.log.directory, path)
+        future.log_dir.note_rename()
+        return path
+
+    def promote(self, partition: TopicPartition, descriptors: Descriptors) -> FutureLog:
+        """Give a marked copy the name of the partition; after that it is the log."""
+        future = self._by_partition[partition]
+        directory = future.log_dir.join(folders.name_of(partition))
+        for fd in future.log.segments.pop_files():
+            self._files.close(fd)
+        self._files.rename(future.log.directory, directory)
+        future.log_dir.note_rename()
+        del self._by_partition[partition]
+        future.log.relocate(directory)
+        future.log.segments.use_descriptors(descriptors)
+        future.close()
+        return future
+
+    def _deleted(self, partition: TopicPartition, log_dir: LogDir) -> str:
+        return log_dir.join(folders.deleted_name(partition, self._randomness.uuid()))
+
+    def _add(self, future: FutureLog) -> FutureLog:
+        self._by_partition[future.log.topic_partition] = future
+        return future
+
+    def _segments(
+        self,
+        directory: str,
+        partition: TopicPartition,
+        settings: LogSettings,
+        descriptors: Descriptors,
+    ) -> LogSegments:
+        segments = LogSegments(self._files, descriptors, directory, partition, settings)
+        segments.draw = self._randomness.below
+        return segments
