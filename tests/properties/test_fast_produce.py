@@ -106,6 +106,8 @@ class Bench:
         )
         (outcome,) = await created
         assert outcome.error == 0, outcome
+        for partition in range(PARTITIONS):  # or the first batches would wait for a file thread
+            self.context.replicas.get(name, partition).log.epochs.save()
         return outcome.topic_id
 
     async def answers(self, path, ticks, lost=(), replicas=()):
