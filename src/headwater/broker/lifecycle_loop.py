@@ -205,6 +205,7 @@ class BrokerServer:
         await wait_for_callback(control.metadata_known.when_set)
         await wait_for_callback(control.assignment_known.when_set)
         await self._set_strays_aside()
+        await self._flush_crash_tails()
         log.info(
             "node %d of cluster %s, controller %d, %d topics",
             context.node_id,
@@ -259,6 +260,17 @@ class BrokerServer:
             else:
                 log_dirs.name_freed(partition, stray)
                 log.warning("no topic has %s: its folder is now %s", partition, stray.path)
+
+    async def _flush_crash_tails(self) -> None:
+        """Flush what a crashed process left unsynced, where topics require that.
+
+        Consumers have read it: a high watermark below it would go back for them.
+        """
+        led = [one for one in self.context.replicas if one.is_leader and one.flushes.behind]
+        for replica in led:
+            replica.flushes.flush()
+        for replica in led:
+            await wait_for_callback(replica.flushes.when_not_flushing)
 
     def _serve(self) -> None:
         parts, context = self.parts, self.context
