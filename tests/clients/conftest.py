@@ -25,6 +25,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": "100",
     "offsets.topic.num.partitions": "1",
     "log.message.timestamp.after.max.ms": str(2**62),
+    "log.retention.ms": "-1",  # tests write records of long ago
 }
 
 

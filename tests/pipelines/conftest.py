@@ -17,6 +17,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "log.message.timestamp.after.max.ms": str(2**62),
     "log.message.timestamp.before.max.ms": str(2**62),
+    "log.retention.ms": "-1",  # tests write records of long ago
 }
 
 HERE = Path(__file__).parent
