@@ -69,6 +69,8 @@ def _ours(folder: Path) -> Iterator[BrokerUnderTest]:
 def assert_sound(data: Path, said: str) -> None:
     """What must hold of a broker that ended: it met nothing unforeseen, and its logs are whole."""
     assert "Traceback" not in said, said[said.index("Traceback") :][:4000]
+    if not any(data.glob("*/*.log")):
+        return
     verify = [*HEADWATER, "log", "verify", str(data)]
     checked = subprocess.run(verify, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout[-4000:] + checked.stderr[-4000:]

@@ -4,6 +4,7 @@ import re
 
 import click
 import pytest
+from tools.class_archive import quick_java
 
 from headwater import pipelines
 from headwater.cli.app import command as app
@@ -31,6 +32,14 @@ OF_OTHERS = {"--describe", "--group", "--add-modules"}
 """Options of Kafka's and Java's commands."""
 EVERYWHERE = {"--help", "--json", "--bootstrap-server", "--timeout", "-o"}
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][\w-]+)")
+
+pytestmark = pytest.mark.timeout(900)  # Spark takes its time on a busy machine
+
+
+@pytest.fixture(autouse=True)
+def short_lived_java(monkeypatch):
+    """Every JVM of these tests is made to start quickly."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", quick_java())
 
 
 @pytest.mark.parametrize("sitting", SITTINGS, ids=lambda pages: pages[0])
