@@ -207,3 +207,21 @@ def zookeepers(count: int, config: str = "") -> Iterator[list[ZooKeeperServer]]:
         for member in members:
             member.kill()
         shutil.rmtree(root, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _store_process() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        process = StoreProcess(folder)
+        yield process.address
+        process.stop()
+
+
+@contextlib.contextmanager
+def _one_zookeeper() -> Iterator[str]:
+    with zookeepers(1) as (server,):
+        yield server.address
+
+
+SERVED_STORES = {"headwater store": _store_process, "zookeeper": _one_zookeeper}
+"""What brokers can share, by name: each gives the address of a store of its own."""

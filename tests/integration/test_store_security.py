@@ -25,7 +25,7 @@ from headwater.controller.store.metadata_store import (
 from headwater.controller.store.znodes import CLUSTER_ID, CLUSTER_SECRET
 from headwater.testing import Broker, Cluster
 from tests.integration.certificates import Authority
-from tests.integration.metadata_stores import KazooCase, StoreProcess, free_port, zookeepers
+from tests.integration.metadata_stores import SERVED_STORES, KazooCase, free_port, zookeepers
 from tests.integration.waiting import until
 
 LOGIN, OTHER = "headwater:river", "stranger:river"
@@ -37,24 +37,10 @@ SECURED = {
 }
 
 
-def _served() -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder:
-        process = StoreProcess(folder)
-        yield process.address
-        process.stop()
-
-
-def _zookeeper() -> Iterator[str]:
-    with zookeepers(1) as (server,):
-        yield server.address
-
-
-STORES = {"headwater store": _served, "zookeeper": _zookeeper}
-
-
-@pytest.fixture(scope="module", params=STORES, ids=str)
+@pytest.fixture(scope="module", params=SERVED_STORES, ids=str)
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    yield from STORES[request.param]()
+    with SERVED_STORES[request.param]() as found:
+        yield found
 
 
 def ask(case: KazooCase, method: str, *args: Any, **how: Any) -> Any:

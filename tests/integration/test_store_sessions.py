@@ -14,7 +14,12 @@ from headwater.controller.store.metadata_store import (
     WatchEvent,
 )
 from tests.integration.cut_proxy import CutProxy
-from tests.integration.metadata_stores import KazooCase, StoreProcess, zookeepers
+from tests.integration.metadata_stores import (
+    SERVED_STORES,
+    KazooCase,
+    StoreProcess,
+    zookeepers,
+)
 
 CHROOT = "/one"
 SHORT_MS, LONG_MS = 1_000, 30_000
@@ -33,24 +38,10 @@ class Link(NamedTuple):
         return KazooCase(self.address, LONG_MS, CHROOT)
 
 
-def _served() -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder:
-        process = StoreProcess(folder)
-        yield process.address
-        process.stop()
-
-
-def _zookeeper() -> Iterator[str]:
-    with zookeepers(1) as (server,):
-        yield server.address
-
-
-STORES = {"headwater store": _served, "zookeeper": _zookeeper}
-
-
-@pytest.fixture(scope="module", params=STORES, ids=str)
+@pytest.fixture(scope="module", params=SERVED_STORES, ids=str)
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    yield from STORES[request.param]()
+    with SERVED_STORES[request.param]() as found:
+        yield found
 
 
 @pytest.fixture
