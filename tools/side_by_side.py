@@ -3,6 +3,7 @@
     python -m tools.side_by_side NAME COMMAND… -- NAME COMMAND… [-- …]
 
 Ends when all of them have, with the first exit code that is not 0; one that fails stops no other.
+The last lines of those that failed are printed once more at the end, where a reader looks first.
 """
 
 import itertools
@@ -10,11 +11,35 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 BETWEEN = "--"
 LAST_WORDS_S = 10.0
 """What a command left running may keep its output open; nobody waits longer for that."""
+REPEATED_LINES = 12
+REPEATED_WIDTH = 300
+
+
+@dataclass
+class _Command:
+    name: str
+    process: "subprocess.Popen[str]"
+    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=REPEATED_LINES))
+
+    def relay(self, lock: threading.Lock) -> None:
+        """Print what the command prints, each line with its name."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.last_lines.append(line.rstrip("\n")[:REPEATED_WIDTH])
+            with lock:
+                print(f"{self.name}: {line}", end="", flush=True)
+
+    def repeat_last_lines(self) -> None:
+        print(f"{self.name} failed with exit code {self.process.returncode}; its last lines:")
+        for line in self.last_lines:
+            print(f"  {line}")
 
 
 def split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -27,21 +52,14 @@ def split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
             yield name, command
 
 
-def _relay(name: str, process: "subprocess.Popen[str]", lock: threading.Lock) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        with lock:
-            print(f"{name}: {line}", end="", flush=True)
-
-
 def run(commands: Sequence[tuple[str, list[str]]]) -> int:
     """Run them all and pass on what they say."""
     lock = threading.Lock()
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     running = []
-    for name, command in commands:
+    for name, words in commands:
         process = subprocess.Popen(
-            command,
+            words,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -49,13 +67,17 @@ def run(commands: Sequence[tuple[str, list[str]]]) -> int:
             errors="replace",
             env=environment,
         )
-        relay = threading.Thread(target=_relay, args=(name, process, lock), daemon=True)
+        command = _Command(name, process)
+        relay = threading.Thread(target=command.relay, args=(lock,), daemon=True)
         relay.start()
-        running.append((process, relay))
-    for process, relay in running:
-        process.wait()
+        running.append((command, relay))
+    for command, relay in running:
+        command.process.wait()
         relay.join(LAST_WORDS_S)
-    return next((process.returncode for process, _ in running if process.returncode), 0)
+    failed = [command for command, _ in running if command.process.returncode]
+    for command in failed:
+        command.repeat_last_lines()
+    return failed[0].process.returncode if failed else 0
 
 
 if __name__ == "__main__":

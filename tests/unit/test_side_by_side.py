@@ -44,8 +44,15 @@ def test_they_run_at_the_same_time(tmp_path):
 
 
 def test_one_that_fails_fails_all_and_stops_nobody():
-    done = side_by_side("bad", *python("raise SystemExit(3)"), "--", "good", *python("print(1)"))
-    assert (done.returncode, done.stdout) == (3, "good: 1\n")
+    bad = "import sys; print(*range(20), sep='\\n'); print('x' * 900); sys.exit(3)"
+    done = side_by_side("bad", *python(bad), "--", "good", *python("print(1)"))
+    assert done.returncode == 3
+    assert "good: 1\n" in done.stdout
+    assert done.stdout.splitlines()[-13:] == [
+        "bad failed with exit code 3; its last lines:",
+        *(f"  {n}" for n in range(9, 20)),
+        "  " + "x" * 300,
+    ]
 
 
 def test_what_goes_to_stderr_is_told_too():
