@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
+import headwater
 from headwater.broker.registration import JoinError
 from headwater.errors import E
 from headwater.testing import Broker, Cluster
@@ -123,10 +124,20 @@ def consume(cluster, topic: str, count: int) -> set[str]:
 
 
 def all_agree(cluster, nodes, live: set[int]) -> bool:
-    views = [cluster_as_seen_by(cluster.address(number)) for number in live]
+    def described_by(number: int):
+        with headwater.Admin(bootstrap_servers=cluster.address(number)) as admin:
+            return admin.describe_cluster()
+
     return all(
-        set(view.brokers) == live and view.controller_id == controller(nodes) for view in views
+        {node.id for node in view.brokers} == live and view.controller_id == controller(nodes)
+        for view in map(described_by, live)
     )
+
+
+def test_clients_send_what_the_controller_must_answer_to_the_broker_they_reach(cluster, nodes):
+    """Metadata names the broker that answers: the last known controller may be dead."""
+    for number in cluster.broker_ids:
+        assert cluster_as_seen_by(cluster.address(number)).controller_id == number
 
 
 def test_every_broker_knows_all_brokers_and_the_controller(cluster, nodes):

@@ -50,9 +50,14 @@ def _described(
 
 
 def _cluster(context: Context, request: Request, body: MetadataRequest) -> MetadataResponse:
+    """Name this broker as the controller, because it forwards what only the controller can answer.
+
+    Some clients send such a request to the controller named here alone, for as long as it takes, and
+    the last known controller may be dead. DescribeCluster names the controller.
+    """
     response = MetadataResponse(
         cluster_id=context.metadata.cluster_id,
-        controller_id=context.metadata.controller_id,
+        controller_id=context.node_id,
         brokers=_brokers(context, request),
     )
     if body.include_cluster_authorized_operations:

@@ -7,9 +7,11 @@ from headwater.client.admin.arguments import as_list
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.cluster import Node
 from headwater.client.errors import failure
-from headwater.errors import E, error_of
+from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition
 from headwater.wire.messages.cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
@@ -41,10 +43,27 @@ class BrokerAdmin:
         self._calls = calls
 
     async def describe_cluster(self) -> ClusterDescription:
-        await self._calls.retry("the description of the cluster", self._calls.cluster.refresh)
+        return await self._calls.retry("the description of the cluster", self._describe_cluster)
+
+    async def _describe_cluster(self) -> ClusterDescription:
+        """Ask DescribeCluster for the controller: metadata may name any broker that forwards to it."""
         cluster = self._calls.cluster
-        brokers = tuple(sorted(cluster.nodes.values()))
-        return ClusterDescription(cluster.cluster_id, cluster.controller_id, brokers)
+        await cluster.refresh()
+        try:
+            told = await self._calls.ask_controller(
+                DescribeClusterRequest(), DescribeClusterResponse
+            )
+        except KafkaError as problem:
+            if problem.code is not E.UNSUPPORTED_VERSION:
+                raise
+            brokers = tuple(sorted(cluster.nodes.values()))
+            return ClusterDescription(cluster.cluster_id, cluster.controller_id, brokers)
+        if told.error_code:
+            raise failure(told.error_code, told.error_message)
+        brokers = tuple(
+            sorted(Node(row.broker_id, row.host, row.port, row.rack) for row in told.brokers)
+        )
+        return ClusterDescription(told.cluster_id, told.controller_id, brokers)
 
     async def describe_log_dirs(
         self, broker_ids: Iterable[int] | None = None
