@@ -42,7 +42,7 @@ class AbortedIndex(IndexFile):
         self.cut(sum(1 for aborted in self if aborted.last_offset < offset))
 
     def _load(self) -> bytearray:
-        # Most segments have no aborted transaction and therefore no file: it is not missing.
+        # Most segments have no aborted transaction and therefore no file.
         if self._files.exists(self.path):
             return super()._load()
         self._entries = entries = bytearray()

@@ -1,7 +1,7 @@
 """Walks over the batches of a segment: a quick one by headers, and one that checks every byte.
 
-Both read large pieces and unpack in place. After a crash, one checked walk goes over what was not
-flushed; a lost index or snapshot costs one quick walk.
+Both read large pieces and unpack in place. Recovery after a crash runs one checked walk over the
+unflushed part; rebuilding a lost index or snapshot takes one quick walk.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from headwater.seams.files import Buffer
 PIECE = 4 << 20
 
 Absorb = Callable[[RawHeader, Buffer], None]
-"""Called with header and bytes of each batch that has a producer."""
+"""Called with the header and the bytes of each batch that has a producer id."""
 
 
 class Readable(Protocol):
@@ -35,7 +35,7 @@ class Readable(Protocol):
     size: int
 
     def read_blocking(self, size: int, position: int) -> bytes:
-        """Return bytes, from the disk if the page cache lacks them."""
+        """Return bytes, from the disk if they are not in the page cache."""
 
 
 class Walked(NamedTuple):
@@ -49,7 +49,7 @@ class Walked(NamedTuple):
 def headers(
     segment: Readable, position: int = 0, piece: int = PIECE
 ) -> Iterator[tuple[int, RawHeader]]:
-    """Yield position and header of each batch from `position` on; DamagedSegment if one is damaged."""
+    """Yield the position and header of each batch from `position` on; raise DamagedSegment."""
     while position < segment.size:
         data = segment.read_blocking(min(piece, segment.size - position), position)
         at, last = 0, len(data) - HEADER_SIZE
@@ -63,7 +63,7 @@ def headers(
             at += header[LENGTH] + OVERHEAD
         position += at
     if position > segment.size:
-        raise DamagedSegment(f"the last batch of {segment.path} is cut")
+        raise DamagedSegment(f"the last batch of {segment.path} is cut off")
 
 
 def batch_at(segment: Segment, position: int, header: RawHeader) -> bytes:
@@ -88,7 +88,7 @@ class EpochRule:
             self.epoch = self._epochs.epoch_at(offset)
             later = [start for start in self._epochs.starts if start > offset]
             self.until = later[0] if later else 1 << 63
-            # Before its first epoch the cache can only rule out later ones.
+            # Before the cache's first epoch, only later epochs can be ruled out.
             return epoch == self.epoch or (self.epoch < 0 and epoch <= self._epochs.latest)
         if epoch < self._epochs.latest:
             return False
@@ -128,7 +128,7 @@ def check(
 def _check_piece(
     piece: bytes, next_offset: int, rule: EpochRule, gaps: bool, absorb: Absorb
 ) -> tuple[list[Staged], int, int, str | None]:
-    """Return the good batches of a piece, the offset after them, the next batch's size, the problem."""
+    """Return the good batches, the offset after them, the size of the next one and the problem."""
     unpack, checksum = HEADER.unpack_from, crc32c
     view, end = memoryview(piece), len(piece)
     rows: list[Staged] = []

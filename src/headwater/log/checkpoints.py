@@ -1,10 +1,9 @@
 """Small text files about all logs of a folder: a version line, a count line, one row a line.
 
-`headwater-log-checkpoint` is what a start believes: its rows name the topic by id, because a topic
-that was deleted and created again has the same name, and the whole has a checksum. Kafka's three
-files say the same by name only; they are written for Kafka's tools, and read where the other file
-is missing or damaged. Writing is atomic; a reader must be able to go on without any of them, at the
-price of more work.
+A start trusts `headwater-log-checkpoint`: it has a checksum, and its rows name the topic by id,
+because a topic that was deleted and created again has the same name. Kafka's three files have the
+same numbers by name only; they are written for Kafka's tools and read only if our own file is
+missing or damaged. Writes are atomic. A start works without any of these files, but reads more.
 """
 
 import logging
@@ -36,17 +35,17 @@ _LOG_CHECKPOINT_VERSION = "1"
 
 
 class DamagedCheckpoint(Exception):
-    """The file is damaged; the caller does without it."""
+    """The file is damaged; the caller must do without it."""
 
 
 def render_rows(rows: Iterable[tuple[str, ...]]) -> bytes:
-    """The text of a checkpoint."""
+    """Return the text of a checkpoint."""
     lines = [" ".join(row) for row in rows]
     return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode("ascii")
 
 
 def parse_rows(content: bytes, fields: int) -> list[list[str]]:
-    """The rows of a checkpoint; DamagedCheckpoint if it is not as it was written."""
+    """Return the rows of a checkpoint; raise DamagedCheckpoint if version or count do not fit."""
     try:
         version, count, *lines = content.decode("ascii").split("\n")
         expected = int(count)
@@ -59,7 +58,7 @@ def parse_rows(content: bytes, fields: int) -> list[list[str]]:
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
-    """Offsets by partition; an absent file is empty, a damaged one raises DamagedCheckpoint."""
+    """Return offsets by partition, none if the file is missing; raise DamagedCheckpoint."""
     try:
         rows = parse_rows(read_file(files, path), fields=3)
     except FileNotFoundError:
@@ -75,33 +74,33 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
 def write_offsets(
     files: Files, path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True
 ) -> None:
-    """Put the offsets in place of the file, whole or not at all. Safe on any thread."""
+    """Replace the file atomically by one with these offsets. Safe on any thread."""
     rows = ((topic, str(partition), str(offset)) for (topic, partition), offset in offsets.items())
     replace_file(files, path, render_rows(rows), sync=sync)
 
 
 class LogRow(NamedTuple):
-    """What a checkpoint says of one log."""
+    """One log's row in a checkpoint."""
 
     topic_id: Uuid | None = None
-    """The id of its topic; None if the file has only the name."""
+    """The topic's id; None if the file has only names."""
     recovery_point: int | None = 0
-    """Everything below is on the disk; None if that is not known."""
+    """Everything below this offset is on the disk; None if unknown."""
     log_start: int = 0
     high_watermark: int = 0
 
 
 class LogRows:
-    """What the checkpoints of a folder say of its logs."""
+    """The checkpointed rows of all logs of a folder."""
 
     def __init__(self, rows: Mapping[TopicPartition, LogRow], *, points_known: bool) -> None:
         self._rows = rows
         self._absent = LogRow(recovery_point=0 if points_known else None)
 
     def of(self, partition: TopicPartition, topic_id: Uuid) -> LogRow:
-        """The row of a log; a row of another topic of the same name says nothing about it.
+        """Return the row of a log, ignoring rows of other topics with the same name.
 
-        Where the log's own id was lost (zero), the row tells its start, but not what was flushed.
+        If the log has lost its own id (zero), the row gives its start but not its recovery point.
         """
         row = self._rows.get(partition, self._absent)
         if row.topic_id in (None, topic_id):
@@ -112,7 +111,7 @@ class LogRows:
 
 
 def write_log_rows(files: Files, path: str, rows: Mapping[TopicPartition, LogRow]) -> None:
-    """Put the rows in place of the file, whole or not at all, with a checksum. Any thread."""
+    """Replace the file atomically by one with these rows and a checksum. Safe on any thread."""
     lines = [
         f"{topic} {partition} {uuid_text(row.topic_id or ZERO_UUID)} "
         f"{row.recovery_point} {row.log_start} {row.high_watermark}"
@@ -123,7 +122,7 @@ def write_log_rows(files: Files, path: str, rows: Mapping[TopicPartition, LogRow
 
 
 def read_log_rows(files: Files, path: str) -> dict[TopicPartition, LogRow]:
-    """The rows; FileNotFoundError without the file, DamagedCheckpoint if a bit of it differs."""
+    """Return the rows; raise FileNotFoundError, or DamagedCheckpoint if the checksum is wrong."""
     content = read_file(files, path)
     start = content.rfind(b"\n", 0, -1) + 1
     if content[start:] != _checksum_line(content[:start]):
@@ -145,7 +144,7 @@ def _checksum_line(text: bytes) -> bytes:
 
 
 def read_folder(files: Files, folder: str) -> LogRows:
-    """Our checkpoint, or what Kafka's files tell where it is missing or damaged."""
+    """Return the rows of our own checkpoint, or of Kafka's files if it is missing or damaged."""
     path, damaged = f"{folder}/{LOG_CHECKPOINT}", False
     try:
         return LogRows(read_log_rows(files, path), points_known=True)
@@ -169,7 +168,7 @@ def read_folder(files: Files, folder: str) -> LogRows:
 
 
 def _sound_offsets(files: Files, path: str) -> dict[TopicPartition, int] | None:
-    """One of Kafka's checkpoints, or None if it is damaged."""
+    """Return one of Kafka's checkpoints, or None if it is damaged."""
     try:
         return read_offsets(files, path)
     except DamagedCheckpoint as damage:

@@ -1,8 +1,9 @@
-"""Open files: a bounded set of descriptors, least recently used first out.
+"""Open files: a bounded set of descriptors that closes the least recently used one first.
 
-Where the process or the system has no descriptor left, half of the set is closed and the open is
-tried again: too few descriptors say nothing about a disk. Only the thread that owns the logs may ask here. A descriptor is valid until the next call, so it
-must never be handed to another thread: eviction would give its number to a different file.
+If the process or the system runs out of descriptors, half of the set is closed and the open is
+retried: running out of descriptors does not mean that the disk failed. Only the thread that owns
+the logs may call these methods. A descriptor is valid until the next call, so it must never be
+passed to another thread: eviction would give its number to a different file.
 """
 
 import errno
@@ -12,7 +13,7 @@ from headwater.log.mmap_cache import MmapCache
 from headwater.seams.files import Files
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
-"""No descriptor is left in this process or in the system."""
+"""Errors for too many open files, in this process or in the system."""
 
 
 class Descriptors:
@@ -30,7 +31,7 @@ class Descriptors:
         return len(self._open)
 
     def of(self, path: str) -> int:
-        """The descriptor of an existing file."""
+        """Return the descriptor of an existing file."""
         fd = self._open.get(path)
         if fd is not None:
             self._open.move_to_end(path)
@@ -38,16 +39,16 @@ class Descriptors:
         return self._cache(path, self._open_file(path, create=False))
 
     def create(self, path: str) -> int:
-        """The descriptor of a file that must not exist yet."""
+        """Create a file that must not exist yet, and return its descriptor."""
         return self._cache(path, self._open_file(path, create=True))
 
     def close_path(self, path: str) -> None:
-        """Close the file if it is open: it is about to be renamed or removed."""
+        """Close the file, if open, before it is renamed or removed."""
         for fd in self.pop_path(path):
             self._files.close(fd)
 
     def pop_path(self, path: str) -> list[int]:
-        """Forget the file; return its descriptor, if it is open, for another thread to close."""
+        """Drop the file from the set; return its descriptor, if open, for the caller to close."""
         self.mmaps.evict(path)
         fd = self._open.pop(path, None)
         return [] if fd is None else [fd]
@@ -60,7 +61,6 @@ class Descriptors:
         return count
 
     def close(self) -> None:
-        """Close them all."""
         while self._open:
             self._files.close(self._open.popitem()[1])
 

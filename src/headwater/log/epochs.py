@@ -1,12 +1,12 @@
 """Leader epochs of one log: at which offset each leader began to write (KIP-101, KIP-279).
 
-Kept as text in `leader-epoch-checkpoint`, in Kafka's format, which has no checksum: a file beside it
-has one. Both files are written before the first batch of an epoch reaches the log, so that a batch
-with an unknown epoch is known to be damaged. If the files are damaged, the epochs are rebuilt from
-the batches.
+Kept as text in `leader-epoch-checkpoint`, in Kafka's format. That format has no checksum, so a
+second file holds one. Both files are written before the first batch of an epoch reaches the log: a
+batch with an unknown epoch is therefore damaged. If the files are damaged, the epochs are rebuilt
+from the batches.
 
-The cache counts its changes. `capture` takes what the files need, and any thread may write it: an
-older state never replaces a newer one.
+The cache counts its changes. `capture` copies what the files need, and any thread may write the
+copy: an older state never replaces a newer one.
 """
 
 from bisect import bisect_right
@@ -22,7 +22,7 @@ UNKNOWN = (-1, -1)
 
 
 class EpochSave:
-    """The epochs as they were at one moment, to be written to the files."""
+    """A copy of the epochs, to be written to the files."""
 
     __slots__ = ("_cache", "_content", "version")
 
@@ -33,7 +33,7 @@ class EpochSave:
         self.version = cache.version
 
     def run(self, *, sync: bool = False) -> None:
-        """Replace both files, unless they are newer. Any thread; LogRemoved if the log is gone."""
+        """Replace both files unless they are newer. Safe on any thread; raises LogRemoved."""
         cache = self._cache
         with cache.presence:
             if self.version > cache.saved or sync:
@@ -56,22 +56,22 @@ class EpochCache:
         self.starts: list[int] = []
         self.presence = Presence()
         self.damaged = False
-        # Grows with each change.
+        # Incremented by every change.
         self.version = 0
-        # The version that the files have; the thread that has written them sets it.
+        # The version in the files, set by the thread that wrote them.
         self.saved = 0
-        # The version that the files must have before another batch is written.
+        # The version that the files must reach before another batch is written.
         self.needed = 0
         self.unsynced = False
         self.idle_from: int | None = None
-        """The start of what is unsaved, if that is only epochs without batches so far."""
+        """Where the unsaved epochs begin, if none of them has a batch yet."""
 
     def relocate(self, directory: str) -> None:
-        """The folder was renamed."""
+        """Use the folder's new path after a rename."""
         self.path = f"{directory}/{FILE_NAME}"
 
     def load(self) -> None:
-        """Read the file; an absent or damaged one gives an empty cache with `damaged` set."""
+        """Read the files; if they are missing or damaged, start empty and set `damaged`."""
         try:
             rows = [(int(epoch), int(start)) for epoch, start in self._rows()]
             self.epochs = [epoch for epoch, _ in rows]
@@ -102,7 +102,7 @@ class EpochCache:
 
     @property
     def must_be_saved(self) -> bool:
-        """Whether no batch may be written before the files."""
+        """Whether the files must be written before any further batch."""
         return self.saved < self.needed
 
     @property
@@ -116,7 +116,7 @@ class EpochCache:
         return self.epochs[-1] if self.epochs else -1
 
     def assign(self, epoch: int, start: int) -> None:
-        """Begin leader `epoch` at `start`; it replaces epochs that wrote nothing."""
+        """Begin leader `epoch` at `start`, replacing epochs that wrote nothing."""
         if self.epochs and epoch <= self.epochs[-1]:
             return
         self._drop_from(start)
@@ -141,10 +141,7 @@ class EpochCache:
         return self.epochs[rank - 1], self.starts[rank]
 
     def worth_saving(self, log_end: int) -> bool:
-        """Return whether the file lacks something that batches depend on.
-
-        An epoch that wrote nothing is not missed: the next leader begins another one.
-        """
+        """Return whether the files lack an epoch that has batches."""
         return self.saved < self.version and (self.idle_from is None or self.idle_from < log_end)
 
     def truncate_end(self, offset: int) -> None:
@@ -163,7 +160,7 @@ class EpochCache:
         if rank and self.starts[rank - 1] < offset:
             del self.epochs[: rank - 1], self.starts[: rank - 1]
             self.starts[0] = offset
-            # The next flush is early enough: batches are held against the epochs that are left.
+            # The next flush may save this: recovery checks batches against the later epochs.
             self.version += 1
             self.idle_from = None
 

@@ -1,9 +1,9 @@
-"""What must reach the disk, gathered on the owner's thread and done on a file thread.
+"""One flush of a log: collected on the owner's thread, run on a file thread.
 
-The order matters: index entries first (they can be rebuilt), then the data, then the folder, and
-producer snapshots last: where the checkpoint is damaged, a snapshot shows how far the log was
-flushed. When `run` returns, the log up to `end_offset` survives a power cut, and the recovery point
-may move there. A log that is removed meanwhile ends the work with LogRemoved.
+The order matters: first index entries (they can be rebuilt), then the data, then the folder, and
+producer snapshots last, because a snapshot shows how far the log was flushed if the checkpoint is
+damaged. When `run` returns, the log up to `end_offset` survives a power failure, and the recovery
+point may move there. If the log is removed in the meantime, `run` raises LogRemoved.
 """
 
 from typing import TYPE_CHECKING
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from headwater.log.partition_log import PartitionLog
 
 FEW_PRODUCERS = 64
-"""Every flush writes the states of up to this many producers: they show how far the log was flushed."""
+"""Every flush writes a snapshot of up to this many producers, which shows how far it flushed."""
 BYTES_PER_PRODUCER = 256
-"""For each further producer, this many bytes of batches must come before the states are written again."""
+"""Each producer beyond that must be outweighed by this many new bytes before the next snapshot."""
 
 
 class FlushWork:
@@ -32,7 +32,7 @@ class FlushWork:
     )  # fmt: skip
 
     def __init__(self, log: "PartitionLog") -> None:
-        """Gather what the log's files lack; segments that an earlier flush saved are left out."""
+        """Collect what the log's files lack, skipping segments that an earlier flush saved."""
         segments = log.segments
         self._files = segments.files
         self._presence = log.presence
@@ -43,20 +43,20 @@ class FlushWork:
         self._indexes: list[IndexFile] = []
         self._paths: list[str] = []
         self._folders = [log.directory]
-        # At other times a full disk costs nothing: what was not written can be written again.
+        # Otherwise a full disk does no harm: the next flush writes the rest.
         self.syncing = False
         self._snapshots, log.snapshots = log.snapshots, []
-        # A restart may begin its replay there; older snapshots go, except those at a roll.
+        # A restart may begin its replay here; older snapshots are removed, except those of rolls.
         self._needed = log.checkpointed
         dirty = segments.rank(log.recovery_point)
         first = min(dirty, segments.rank(segments.unsaved_from))
-        # The base of the first segment that this flush looks at.
+        # The base offset of the first segment that this flush covers.
         self.first_offset = segments[first].base_offset
         for rank in range(first, len(segments)):
             self._add_segment(segments[rank], sync=rank >= dirty)
         segments.unsaved_from = segments.active.base_offset
         if log.recovery_point == 0:
-            # The first flush of a log: its topic's id and its folder must not be lost either.
+            # The first flush of a log also syncs its topic id and its folder.
             self._paths.append(f"{self._directory}/{METADATA}")
             self._folders.append(self._directory.rpartition("/")[0])
         self._epochs = log.epochs
@@ -67,10 +67,10 @@ class FlushWork:
             log.epochs.unsynced = False
 
     def _add_segment(self, segment: Segment, *, sync: bool) -> None:
-        """Flush the segment's file if it has something new, and what its indexes lack.
+        """Add the segment's file if it has unflushed data, and its index files.
 
-        An entry torn by a power cut would be trusted: the final entry of a time index decides when its
-        segment expires, and the batches are not read again.
+        The indexes must be synced too: a start trusts a torn entry, and the final entry of a time
+        index decides when its segment expires.
         """
         if sync:
             self._paths.append(segment.path)
@@ -83,7 +83,7 @@ class FlushWork:
                 self._indexes.append(index)
 
     def run(self) -> None:
-        """Write and sync. After an OSError the log must go offline: the kernel drops what it cannot write."""
+        """Write and sync. After an OSError the log must go offline: pages may be lost."""
         for index, start, data in self._entries:
             with self._presence:
                 save_entries(self._files, index.path, start, data)
@@ -104,7 +104,7 @@ class FlushWork:
                 self._remove_old_snapshots()
 
     def mark_saved(self) -> None:
-        """Note in the indexes what is saved. For the owner's thread."""
+        """Mark the index entries as saved. For the owner's thread."""
         for index, start, data in self._entries:
             index.mark_saved(start, len(data))
         for index in self._indexes:
@@ -116,7 +116,7 @@ class FlushWork:
         names = self._files.listdir(self._directory)
         bases = {name.removesuffix(LOG) for name in names if name.endswith(LOG)}
         below = [offset for offset in snapshots.offsets_in(names) if offset <= self._needed]
-        # The newest at or below the checkpointed recovery point is where a replay begins.
+        # A replay begins at the newest snapshot at or below the checkpointed recovery point.
         for offset in below[1:]:
             if f"{offset:020d}" not in bases:
                 snapshots.remove(self._files, snapshots.stem(self._directory, offset))
@@ -128,7 +128,7 @@ class FlushWork:
         except LogRemoved:
             raise
         except FileNotFoundError:
-            # Retention dropped the segment meanwhile.
+            # Retention has dropped the segment in the meantime.
             return
         try:
             self._files.fdatasync(fd)
@@ -137,7 +137,7 @@ class FlushWork:
 
 
 def snapshot_due(log: "PartitionLog", *, closing: bool) -> bool:
-    """Return whether a flush should write the producers' states beside the data."""
+    """Return whether a flush should write a producer snapshot too."""
     if log.snapshot_offset == log.log_end_offset:
         return False
     base, size = log.snapshot_at

@@ -26,7 +26,7 @@ _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\Z")
 
 
 def name_of(partition: TopicPartition) -> str:
-    """The folder of a partition; ValueError for a topic name that could leave `log.dirs`."""
+    """Return a partition's folder name; raise ValueError if it could leave `log.dirs`."""
     problem = topic_name_problem(partition.topic)
     if problem or partition.partition < 0:
         raise ValueError(problem or f"partition {partition.partition} is negative")
@@ -34,7 +34,7 @@ def name_of(partition: TopicPartition) -> str:
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition that a folder holds; None for a deleted, stray or foreign one."""
+    """Return the partition in a folder; None for a deleted, stray or foreign folder."""
     match = _PARTITION.match(name)
     if match is None or topic_name_problem(match["topic"]):
         return None
@@ -42,22 +42,22 @@ def partition_of(name: str) -> TopicPartition | None:
 
 
 def is_deleted(name: str) -> bool:
-    """Whether a folder has a name that only `deleted_name` gives."""
+    """Return whether `deleted_name` made this name."""
     return _DELETED.match(name) is not None
 
 
 def deleted_name(partition: TopicPartition, unique: Uuid) -> str:
-    """The name under which a deleted partition waits for its removal."""
+    """Return the name of a deleted partition's folder until it is removed."""
     return _renamed(partition, unique, DELETE_SUFFIX)
 
 
 def stray_name(partition: TopicPartition, unique: Uuid) -> str:
-    """The name of a partition that belongs to no topic of the cluster."""
+    """Return the folder name of a partition whose topic the cluster does not have."""
     return _renamed(partition, unique, STRAY_SUFFIX)
 
 
 def future_name(partition: TopicPartition, unique: Uuid) -> str:
-    """The name of a copy that will replace the partition's log; KafkaError if it is too long."""
+    """Return the folder name of a copy that will replace the partition's log."""
     name = f"{name_of(partition)}.{unique.hex()}{FUTURE_SUFFIX}"
     if len(name) > _MAX_NAME:
         raise KafkaError(
@@ -68,27 +68,27 @@ def future_name(partition: TopicPartition, unique: Uuid) -> str:
 
 
 def partition_of_future(name: str) -> TopicPartition | None:
-    """The partition that a folder named by `future_name` holds a copy of."""
+    """Return the partition whose copy is in a folder named by `future_name`."""
     match = _FUTURE.match(name)
     return None if match is None else partition_of(match["name"])
 
 
 def write_topic_id(files: Files, directory: str, topic_id: Uuid) -> None:
-    """Say which topic the folder belongs to: names are reused, ids are not.
+    """Record the id of the topic that the folder belongs to: names are reused, ids are not.
 
-    Kafka's two lines, and one with their checksum, which its reader does not look at.
+    The file has Kafka's two lines and a third with a checksum, which Kafka's reader ignores.
     """
     text = _metadata_text(topic_id)
     replace_file(files, f"{directory}/{METADATA}", text + _checksum_line(text), sync=False)
 
 
 def read_topic_id(files: Files, directory: str) -> Uuid:
-    """The topic's id, or ZERO_UUID where the file is absent or damaged."""
+    """Return the topic id, or ZERO_UUID if the file is missing or damaged."""
     return read_checked_topic_id(files, directory)[0]
 
 
 def read_checked_topic_id(files: Files, directory: str) -> tuple[Uuid, bool]:
-    """The same, and whether a checksum vouches for it: Kafka writes none."""
+    """Return the topic id and whether a checksum confirms it: Kafka writes none."""
     try:
         content = read_file(files, f"{directory}/{METADATA}")
         topic_id = uuid_parse(content.split(b"\n")[1].decode("ascii").removeprefix("topic_id: "))

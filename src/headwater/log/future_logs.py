@@ -1,15 +1,15 @@
 """Copies of logs that will replace them, in another log dir (AlterReplicaLogDirs, KIP-113).
 
-The folder of a copy is `topic-partition.<id>-future`, as in Kafka. When the copy has everything, it is
-flushed, a mark is written into it, its folder gets the partition's name and the former folder becomes
-a deleted one. What a crash leaves behind is unambiguous:
+The folder of a copy is `topic-partition.<id>-future`, as in Kafka. When the copy is complete, it is
+flushed and marked, its folder is renamed to the partition's name, and the former folder is renamed
+as deleted. A crash can leave these states behind, and each has one meaning:
 
-    a future copy beside the log           the log serves, the copy goes on, marked or not
-    two folders with the partition's name  the marked one has everything; the other is removed
-    a marked copy alone                    the power cut kept only the second rename: it is the log
+    a future copy beside the log           the log is served and the copy continues, marked or not
+    two folders with the partition's name  the marked one is complete; the other is removed
+    a marked copy alone                    only the second rename reached the disk: it is the log
     a marked folder alone                  the mark is removed
 
-Until both renames are on the disk nothing new of the log counts as flushed.
+Until both renames are on the disk, nothing written to the log after them counts as flushed.
 """
 
 import logging
@@ -32,16 +32,16 @@ from headwater.seams.randomness import Randomness
 log = logging.getLogger(__name__)
 
 MARK = "moved.headwater"
-"""The file in a folder that says: this copy has everything that the other log of the partition has."""
+"""The file that marks a complete copy: it has everything that the partition's other log has."""
 FILES_OPEN = 8
-"""The files that a copy keeps open: it is written on file threads, with descriptors of its own."""
+"""Open files per copy: file threads write it, with their own descriptors."""
 FLUSH_BYTES = 64 << 20
 ANY_EPOCH = (1 << 31) - 1
 
 
 @dataclass(slots=True, eq=False)
 class FutureLog:
-    """A copy that grows. Its mover owns it: one file thread at a time, or the loop."""
+    """A copy in progress. The mover owns it: one file thread at a time, or the loop."""
 
     log: PartitionLog
     log_dir: LogDir
@@ -49,9 +49,9 @@ class FutureLog:
     unflushed: int = 0
 
     def append(self, batches: bytes, now_ms: int) -> None:
-        """Write batches of the log behind those that are here, and flush now and then.
+        """Append batches of the log to the copy, and flush from time to time.
 
-        Those that begin an epoch wait for its file: the next call begins with them.
+        Stop before a batch that begins an epoch: the next call starts there, once it is saved.
         """
         self.log.stage_replicated(batches, ANY_EPOCH, now_ms, gaps=True)
         self.log.write_staged()
@@ -62,7 +62,7 @@ class FutureLog:
             self.flush()
 
     def flush(self) -> None:
-        """Let the disk have everything. Blocks."""
+        """Flush everything. Blocks."""
         work = self.log.unflushed()
         if work is not None:
             work.run()
@@ -70,7 +70,7 @@ class FutureLog:
         self.unflushed = 0
 
     def mark(self, files: Files) -> None:
-        """Flush, and say so: from now on the copy may get the partition's name. Blocks."""
+        """Flush and mark the copy as complete: it may now take the partition's name. Blocks."""
         self.flush()
         replace_file(files, f"{self.log.directory}/{MARK}", b"")
 
@@ -79,7 +79,7 @@ class FutureLog:
 
 
 def common_end(current: PartitionLog, future: PartitionLog) -> int:
-    """Return up to where the copy has the log's batches: where two logs part, their epochs differ."""
+    """Return the end of the part that both logs share: where they diverge, their epochs differ."""
     end = min(current.log_end_offset, future.log_end_offset)
     for epoch, start in zip(future.epochs.epochs, future.epochs.starts, strict=True):
         if start >= end:
@@ -106,7 +106,7 @@ def remove_mark(files: Files, directory: str) -> None:
 
 
 class FutureLogs:
-    """The copies of all partitions of a broker that move."""
+    """The copies of all partitions that move between log dirs."""
 
     def __init__(self, files: Files, randomness: Randomness) -> None:
         self._files = files
@@ -146,7 +146,7 @@ class FutureLogs:
         settings: LogSettings,
         now_ms: int,
     ) -> None:
-        """Load a copy that an earlier life of the broker began."""
+        """Load a copy that the broker began before a restart."""
         own = Descriptors(self._files, FILES_OPEN)
         segments = self._segments(log_dir.join(name), partition, settings, own)
         copy = LogLoader(segments, own, topic_id, known, now_ms).load()
@@ -159,7 +159,7 @@ class FutureLogs:
         self._add(FutureLog(copy, log_dir, own))
 
     def discard(self, partition: TopicPartition) -> str:
-        """Give a copy up: rename its folder, and return the path for `LogDirs.remove`."""
+        """Abandon a copy: rename its folder and return the path for `LogDirs.remove`."""
         future = self._by_partition.pop(partition)
         future.close()
         path = self._deleted(partition, future.log_dir)
@@ -169,7 +169,7 @@ class FutureLogs:
         return path
 
     def promote(self, partition: TopicPartition, descriptors: Descriptors) -> FutureLog:
-        """Give a marked copy the name of the partition; after that it is the log."""
+        """Rename a marked copy to the partition's name; from then on it is the log."""
         future = self._by_partition[partition]
         directory = future.log_dir.join(folders.name_of(partition))
         for fd in future.log.segments.pop_files():

@@ -1,9 +1,9 @@
-"""What the three index files share: fixed-size entries, kept in memory while in use.
+"""The base of the three index files: fixed-size entries, kept in memory while in use.
 
 Entries are appended in memory and reach the file when the log is flushed, rolled or closed: an
 index is only a shortcut through the log and can be rebuilt from it, so the append path never
-waits for one. Of a file that was cut, padded with zeros or damaged, the entries up to the first bad
-one are used, and `damaged` is set.
+waits for one. If a file is cut off, padded with zeros or damaged, only the entries before the first
+bad one are used, and `damaged` is set.
 """
 
 import struct
@@ -24,9 +24,9 @@ class IndexFile:
         self.path = path
         self.damaged = False
         self._entries: bytearray | None = bytearray() if fresh else None
-        # Bytes known to be in the file; -1 if the whole file must be written.
+        # Bytes known to be in the file; -1: the whole file must be written.
         self._saved = -1 if fresh else 0
-        # Whether a power cut could tear what the file has.
+        # Whether the file has content that is not synced.
         self.unsynced = False
 
     @property
@@ -37,11 +37,11 @@ class IndexFile:
 
     @property
     def count(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return len(self.entries) // self.ENTRY.size
 
     def clear(self) -> None:
-        """Forget every entry, before they are rebuilt."""
+        """Drop every entry before a rebuild."""
         self._entries = bytearray()
         self._saved = -1
         self.damaged = False
@@ -55,7 +55,7 @@ class IndexFile:
             self._saved = -1
 
     def unsaved(self) -> tuple[int, bytes] | None:
-        """Return where to write and what (-1: the whole file); None if all is saved."""
+        """Return the position (-1: the whole file) and the bytes to write; None if all is saved."""
         entries = self._entries
         if entries is None or len(entries) == self._saved:
             return None
@@ -66,14 +66,14 @@ class IndexFile:
         )
 
     def mark_saved(self, start: int, size: int) -> None:
-        """Note that what `unsaved` returned is in the file, unless it was dropped since."""
+        """Mark what `unsaved` returned as saved, unless it was dropped since."""
         if start == -1 and self._saved == -1:
             self._saved = min(size, len(self.entries))
         elif start == self._saved:
             self._saved = start + size
 
     def release(self) -> None:
-        """Free the memory if the file has everything."""
+        """Free the memory if every entry is in the file."""
         if self._entries is not None and len(self._entries) == self._saved:
             self._entries = None
 

@@ -1,4 +1,4 @@
-"""Repairs that need only the log itself: indexes, producer states, and what a segment remembers."""
+"""Rebuilds indexes, producer states and a segment's cached state from the batches alone."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from headwater.log.log_segments import LogSegments
 
 ROWS = 10_000
-"""Batches taken at once when an index is rebuilt: memory stays small however large the segment."""
+"""Batches per step of a rebuild: this bounds its memory for segments of any size."""
 
 
 class Replayed(NamedTuple):
-    """From where the producers' states were rebuilt, and how many bytes were read for it."""
+    """The offset at which a rebuild of producer states began, and the bytes it read."""
 
     snapshot_offset: int
     read_bytes: int
 
 
 def rebuild_indexes(segment: Segment, interval: int, below: int | None = None) -> None:
-    """Build offset and time index of a segment from its batches; DamagedSegment if they are none.
+    """Build a segment's offset and time index from its batches; raise DamagedSegment.
 
-    With `below` only the batches under that offset count: what follows is not known to be sound.
+    `below` limits this to the batches under that offset: later ones may be damaged.
     """
     size = segment.size
     segment.index.clear()
@@ -56,7 +56,7 @@ def rebuild_indexes(segment: Segment, interval: int, below: int | None = None) -
 
 
 def walk_tail(segment: Segment, end_offset: int) -> None:
-    """Make a loaded segment ready for appends; DamagedSegment if it does not end at `end_offset`."""
+    """Prepare a loaded segment for appends; raise DamagedSegment unless it ends at `end_offset`."""
     newest, relative = segment.time_index.last()
     _, position = segment.index.last()
     segment.reset(segment.size)
@@ -82,8 +82,7 @@ def replay_producers(
 ) -> Replayed:
     """Rebuild the producers' states up to the end of the log.
 
-    The newest sound snapshot at or below the end is the beginning; the headers from there on are
-    the rest.
+    Start with the newest intact snapshot at or below the end and read the batch headers from there.
     """
     producers.restore(())
     start = segments.start_offset
@@ -93,7 +92,7 @@ def replay_producers(
             break
     read_bytes = _replay_from(segments, producers, start, log_end, now_ms)
     producers.commit_staged()
-    # Their aborts are in the indexes already.
+    # The indexes already have their aborted transactions.
     producers.aborted.clear()
     return Replayed(start, read_bytes)
 

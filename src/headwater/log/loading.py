@@ -1,10 +1,10 @@
 """Loading a log from its folder, after a clean stop or a crash.
 
-After a clean stop the recovery point is the end and nothing is read. After a crash everything
-beyond the recovery point is checked byte by byte and cut at the first batch that is not whole; what
-is below it was on the disk, so damage there is not a torn tail: the log goes offline with the reason
-and is never cut and served. Indexes, snapshots and checkpoints are shortcuts: damaged ones are
-rebuilt, and none of them keeps a broker from starting.
+After a clean stop the recovery point is the end and nothing is read. After a crash, every byte
+beyond the recovery point is checked, and the log is truncated at the first incomplete batch. Data
+below the recovery point was on the disk, so damage there is not a torn tail: the log goes offline
+with the reason and is never truncated and served. Indexes, snapshots and checkpoints are shortcuts:
+damaged ones are rebuilt and never keep a broker from starting.
 """
 
 import errno
@@ -51,11 +51,11 @@ class LastKnown:
 
     recovery_point: int | None = None
     certain: bool = False
-    """Whether the recovery point is certainly this log's: by topic id, in a sound file."""
+    """Whether the recovery point certainly belongs to this log: an intact file has its topic id."""
     log_start: int = 0
     clean: bool = False
     clean_end: tuple[int, int] | None = None
-    """Bytes of the active segment and end offset at the clean stop, if the marker has them."""
+    """Size of the active segment and end offset at the clean stop, if the marker has them."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class LogLoader:
         known: LastKnown,
         now_ms: int,
     ) -> None:
-        """`segments` is empty: the loader fills it from its folder."""
+        """Fill `segments`, which must be empty, from its folder."""
         self._segments = segments
         self._files = segments.files
         self._descriptors = descriptors
@@ -95,14 +95,14 @@ class LogLoader:
         self._known = known
         self._now_ms = now_ms
         self._state = LogState()
-        # Everything below this offset is known to have been on the disk.
+        # Everything below this offset is known to be on the disk.
         self._point = known.recovery_point or 0
-        # The highest offset that anything but the checkpoint mentions.
+        # The highest offset that any file other than the checkpoint mentions.
         self._trace = 0
         self.report = Recovered()
 
     def load(self) -> PartitionLog:
-        """Return the log: it serves, or its `failure` says why not."""
+        """Return the log; if it cannot be served, its `failure` says why."""
         state = self._state
         self._apply_truncation_note()
         try:
@@ -114,7 +114,7 @@ class LogLoader:
         except DamagedSegment as damage:
             state.failure = str(damage)
             self._finish(self._known.recovery_point or self._segments.active.base_offset)
-            # The next start must know what was flushed, or it would take the damage for a torn tail.
+            # Without the recovery point, the next start would take the damage for a torn tail.
             state.recovery_point = self._point
         state.log_start_offset = max(
             self._segments.start_offset, min(self._known.log_start, state.log_end_offset)
@@ -123,7 +123,7 @@ class LogLoader:
         return PartitionLog(self._topic_id, self._segments, self._epochs, self._producers, state)
 
     def _finish(self, log_end: int) -> None:
-        """The log ends here, and what was replayed is final."""
+        """Build the log that ends at `log_end`; what was replayed becomes final."""
         self._producers.commit_staged()
         self._segments.index_aborted(self._producers.aborted)
         self._segments.finish_load(self._state.recovery_point)
@@ -154,19 +154,19 @@ class LogLoader:
             self._begin_empty()
 
     def _begin_empty(self) -> None:
-        """Begin at the start of a folder without segments: the log is new, or its files are lost."""
+        """Handle a folder without segments: the log is new, or its files are lost."""
         point = self._known.recovery_point
         if point:
-            # Create no file: the next start must find the folder as it is.
+            # Create no file: the next start must find the folder unchanged.
             segment = Segment(self._files, self._descriptors, self._segments.directory, point, 0)
             self._segments.adopt(segment)
             raise DamagedSegment(f"no segments, though {point} offsets were flushed")
-        # A log without an id may be new: the log start may be that of an older topic of the same name.
+        # A log without an id may be new: the log start may be that of an earlier topic.
         start = self._known.log_start if self._topic_id != ZERO_UUID else 0
         self._segments.add(start, start, self._now_ms)
 
     def _clear_leftovers(self, names: list[str]) -> list[str]:
-        """Finish what a crash interrupted: removals and unfinished files go, complete swaps stay."""
+        """Clean up after a crash: remove deleted and unfinished files, finish complete swaps."""
         directory = self._segments.directory
         for name in names:
             path = f"{directory}/{name}"
@@ -201,7 +201,7 @@ class LogLoader:
             self._rebuild_epochs(segment)
 
     def _rebuild_epochs(self, segment: Segment) -> None:
-        """Rebuild the epochs of the flushed batches; the checked walk adds those of the others."""
+        """Rebuild the epochs of the flushed batches; the checked walk adds the rest."""
         try:
             for _, header in headers(segment):
                 if header[BASE_OFFSET] >= self._point:
@@ -216,7 +216,7 @@ class LogLoader:
         if not known.clean or known.recovery_point is None:
             return False
         if active.base_offset > known.recovery_point:
-            # A power cut undid the removal of a dropped segment.
+            # A power failure undid the removal of a dropped segment.
             return False
         if known.clean_end is None:
             # Kafka's marker does not say where the logs ended.
@@ -253,20 +253,20 @@ class LogLoader:
         for segment in segments.from_rank(rank):
             self._save_indexes(segment)
         if self.report.problem is not None:
-            # What was dropped must not come back in place of what is written from now on.
+            # Dropped files must not reappear in place of what is written from now on.
             self._files.sync_dir(segments.directory)
-        # The last version of the file may not have reached the disk before the crash.
+        # The newest version of the file may not have reached the disk before the crash.
         self._epochs.unsynced = bool(self._epochs.epochs)
         remove_snapshots(self._files, segments.directory, above=end)
 
     def _replay_producers(self, log_end: int) -> int:
-        """Rebuild the producers' states up to `log_end` and return the bytes read for it."""
+        """Rebuild the producers' states up to `log_end` and return the number of bytes read."""
         replayed = replay_producers(self._segments, self._producers, log_end, self._now_ms)
         self._state.snapshot_offset = replayed.snapshot_offset
         return replayed.read_bytes
 
     def _require_flushed(self, end: int) -> None:
-        """Refuse a log that ends too early, unless only an uncertain checkpoint says so."""
+        """Raise if the log ends before its recovery point, unless that is uncertain."""
         if end < self._point and (self._known.certain or self._trace > end):
             raise DamagedSegment(
                 f"the log ends at {end}, though {self._point} offsets were flushed"
@@ -287,7 +287,7 @@ class LogLoader:
         self._save_indexes(segment)
 
     def _save_indexes(self, segment: Segment) -> None:
-        """Save the indexes, unless the disk is full: a later flush saves them then."""
+        """Save the indexes; if the disk is full, a later flush saves them."""
         try:
             segment.save_indexes()
         except OSError as failure:
@@ -296,7 +296,7 @@ class LogLoader:
             log.warning("the indexes of %s are not saved: %s", segment.path, failure.strerror)
 
     def _flushed_end(self, segment: Segment) -> tuple[int, int]:
-        """Return offset and position at which the flushed part of the segment ends."""
+        """Return the offset and the position at which the flushed part of the segment ends."""
         point = self._point
         if point <= segment.base_offset or not segment.size:
             return segment.base_offset, 0
@@ -324,7 +324,7 @@ class LogLoader:
         return True
 
     def _begin_walk(self, segment: Segment, position: int, offset: int) -> None:
-        """Trust the first `position` bytes of the segment and forget the rest."""
+        """Trust the first `position` bytes of the segment and drop the indexes of the rest."""
         if position == 0:
             segment.index.clear()
             segment.time_index.clear()
@@ -336,7 +336,7 @@ class LogLoader:
         walk_tail(segment, offset)
 
     def _joined(self, segment: Segment, size: int, end: int) -> bool:
-        """List the next segment if it follows the last; drop it after a torn or missing one."""
+        """Adopt the segment if it continues the last one; drop it after a gap or a torn segment."""
         if self.report.problem is None and segment.base_offset != end:
             self.report.problem = f"a segment begins at {segment.base_offset}, not at {end}"
             self.report.dropped_from = end
@@ -351,7 +351,7 @@ class LogLoader:
         return True
 
     def _walk(self, segment: Segment, file_size: int, end: int) -> int:
-        """Check the rest of a segment; cut it where it is torn."""
+        """Check the rest of a segment and truncate it at the first bad batch."""
         settings = self._segments.settings
 
         def absorb(header: RawHeader, batch: Buffer) -> None:
@@ -394,7 +394,7 @@ class LogLoader:
 
 
 def _require_whole(segment: Segment, position: int) -> int:
-    """Return where the flushed batch at `position` ends; DamagedSegment if it is not whole."""
+    """Return where the flushed batch at `position` ends; raise DamagedSegment if it is torn."""
     header: RawHeader = HEADER.unpack_from(segment.read_blocking(HEADER_SIZE, position))
     end = position + header[LENGTH] + OVERHEAD
     if end > segment.size:
@@ -403,14 +403,14 @@ def _require_whole(segment: Segment, position: int) -> int:
         )
     if crc32c(batch_at(segment, position, header)[CRC_START:]) != header[CRC]:
         raise DamagedSegment(
-            f"wrong checksum at offset {header[BASE_OFFSET]} of {segment.path}, flushed"
+            f"wrong checksum at the flushed offset {header[BASE_OFFSET]} of {segment.path}"
         )
     return end
 
 
 def _flushed_before(offsets: list[int]) -> int:
-    """Return up to where snapshots show that the log was flushed.
+    """Return the offset up to which snapshots show that the log was flushed.
 
-    A flush ends with its snapshots; Kafka may write the newest one before its flush is done.
+    A flush writes its snapshots last; Kafka may write the newest one before its flush is done.
     """
     return offsets[1] if len(offsets) > 1 else 0

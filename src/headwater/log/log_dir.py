@@ -22,11 +22,11 @@ CLEAN_MARKER = ".kafka_cleanshutdown"
 CHECKPOINT_SUFFIX = "-checkpoint"
 
 CleanEnds: TypeAlias = dict[str, tuple[int, int]]
-"""By folder name: bytes of the active segment and end offset at a clean stop."""
+"""Size of the active segment and end offset at a clean stop, by folder name."""
 
 
 class CleanStop(NamedTuple):
-    """What the marker of a clean stop says."""
+    """The content of a clean-shutdown marker."""
 
     ends: CleanEnds
     complete: bool
@@ -57,18 +57,18 @@ class LogDir:
         self.partitions = 0
         self.directory_id = ""
         self._lock: int | None = None
-        # How many folders were renamed away, and how many of those renames are on the disk. The
-        # process before this one may have left some.
+        # Renamed folders, and how many of the renames are synced. The previous process may have
+        # left some unsynced.
         self.renames = 1
         self.renames_synced = 0
         self._renaming = threading.Lock()
 
     def join(self, name: str) -> str:
-        """The path of something in the folder."""
+        """Return the path of an entry of this folder."""
         return f"{self.path}/{name}"
 
     def holds(self, path: str) -> bool:
-        """Whether a path is that of something directly in the folder."""
+        """Return whether a path is directly in this folder."""
         return path.rpartition("/")[0] == self.path
 
     def open(self, node_id: int, cluster_id: str) -> None:
@@ -90,10 +90,10 @@ class LogDir:
 
     @property
     def has_data(self) -> bool:
-        """Whether the folder has partitions, or what a broker notes about them.
+        """Whether the folder has partitions or their checkpoints.
 
-        Other files prove nothing: a broker of a cluster makes some in its first log dir before it
-        looks for its partitions, also in a mount point without its disk.
+        Other files do not count: a broker of a cluster creates some in its first log dir before it
+        looks for partitions, even in a mount point without its disk.
         """
         return any(
             name == CLEAN_MARKER or name.endswith(CHECKPOINT_SUFFIX) or partition_of(name)
@@ -106,18 +106,18 @@ class LogDir:
         self._write_identity(node_id, cluster_id)
 
     def unlock(self) -> None:
-        """Let others use the folder."""
+        """Release the lock of the folder."""
         if self._lock is not None:
             self._files.close(self._lock)
             self._lock = None
 
     def note_rename(self) -> None:
-        """A folder in here was renamed away. Any thread."""
+        """Note that a folder in here was renamed. Safe on any thread."""
         with self._renaming:
             self.renames += 1
 
     def sync_renames(self) -> None:
-        """Sync the renames of folders, so that a power cut cannot undo them. Any thread."""
+        """Sync the renames of folders, which a power failure could undo. Safe on any thread."""
         renames = self.renames
         if renames > self.renames_synced:
             self._files.sync_dir(self.path)
@@ -129,7 +129,7 @@ class LogDir:
         self.offline = self.offline or reason
 
     def folders(self) -> list[str]:
-        """The names of the folders in here."""
+        """Return the names of the folders in here."""
         return [
             name for name in self._files.listdir(self.path) if self._files.is_dir(self.join(name))
         ]
@@ -154,7 +154,7 @@ class LogDir:
             return None
 
     def mark_clean(self, ends: CleanEnds, broker_epoch: int) -> None:
-        """Write the marker: everything is flushed and the checkpoints are written."""
+        """Write the clean-shutdown marker, after all flushes and checkpoints."""
         marker = {"version": 0, "brokerEpoch": broker_epoch, "ends": ends}
         replace_file(self._files, self.join(CLEAN_MARKER), json.dumps(marker).encode())
 
@@ -174,7 +174,7 @@ class LogDir:
         self.directory_id = fields.get("directory.id", "")
 
     def known_cluster(self) -> str | None:
-        """The cluster that the folder belongs to; None for one that was never used."""
+        """Return the cluster that the folder belongs to; None for a new folder."""
         try:
             return self._read_identity().get("cluster.id")
         except OSError:
@@ -217,13 +217,13 @@ def warn_of_shared_disks(files: Files, dirs: Iterable[LogDir]) -> None:
 
 
 def missing_text(missing: Mapping[str, str]) -> str:
-    """Name the folders of earlier starts that are not found."""
+    """Name the folders of earlier starts that are missing now."""
     rows = (f"log dir {path} with directory.id {at} is missing" for at, path in missing.items())
     return "; ".join(rows)
 
 
 def how_to_find(directory_id: str, path: str) -> str:
-    """Say what to do about a folder that is not found."""
+    """Say what to do about a missing folder."""
     return (
         f"log dir {path} with directory.id {directory_id} is missing; its partitions stay offline: "
         f"mount its disk and restart the broker, or give up its records with log.dirs.abandoned="

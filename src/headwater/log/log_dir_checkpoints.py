@@ -1,4 +1,4 @@
-"""What a log dir keeps about its logs: recovery points, starts, high watermarks, and clean ends."""
+"""Writes what a log dir records about its logs: recovery points, starts, high watermarks, ends."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -68,7 +68,7 @@ def _write_for_kafka(
 
 
 def clean_ends(logs: Iterable[PartitionLog]) -> CleanEnds:
-    """Return where the sound logs end, for the marker of a clean stop."""
+    """Return where the healthy logs end, for the clean-shutdown marker."""
     return {
         row.directory.rpartition("/")[2]: (row.segments.active.size, row.log_end_offset)
         for row in logs

@@ -1,8 +1,8 @@
-"""The folders of `log.dirs`: their owner, their partitions, and what was flushed.
+"""The folders of `log.dirs`: their owner, their partitions, and what is flushed.
 
 A folder belongs to one node of one cluster (`meta.properties`) and to one process at a time
-(`.lock`). One that fails goes offline alone. Every path is built from a checked topic name below
-one of the folders; nothing else is ever touched.
+(`.lock`). If one fails, only that one goes offline. Every path is built from a checked topic name
+below one of the folders; nothing else is ever touched.
 """
 
 import logging
@@ -80,26 +80,26 @@ class LogDirs:
         # High watermarks of the last checkpoint: where a replica begins after a restart.
         self.high_watermarks: dict[TopicPartition, int] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
-        # Their names are taken until the disk has their renames.
+        # Their names stay taken until their renames are synced.
         self.retiring: dict[TopicPartition, Retirement] = {}
-        # Directory ids of earlier starts that no folder has now, with their paths.
+        # Directory ids of earlier starts that are missing now, with their paths.
         self.missing: dict[str, str] = {}
         # Logs whose topic id has no valid checksum: written by Kafka, or damaged.
         self.unverified: set[TopicPartition] = set()
-        # All logs of each partition that was found in several folders; `logs` has the first.
+        # All logs of each partition found in several folders; `logs` has the first.
         self._rivals: dict[TopicPartition, list[_Loaded]] = {}
-        # Copies that will replace logs, and where logs that do not exist yet shall be.
+        # Copies that will replace logs, and the chosen dirs of logs that do not exist yet.
         self.futures = FutureLogs(files, randomness)
         self.preferred: dict[TopicPartition, LogDir] = {}
-        # The broker epochs that the markers of clean stops name, -1 for a stop that was not clean.
+        # The broker epochs in the clean-shutdown markers, -1 where a stop was not clean.
         self._stopped_epochs: set[int] = set()
 
     def open(self, known: Mapping[str, str] | None = None) -> None:
-        """Lock and check each folder; LogDirError in one line if one is not ours.
+        """Lock and check each folder; raise LogDirError if one belongs to another node or cluster.
 
-        A folder that cannot be read or written is offline; only when none is left this fails.
-        `known` has the directory ids of earlier starts with their paths. If one of them is not
-        found, an empty folder may be a mount point without its disk: it is offline, too.
+        A folder that cannot be read or written goes offline; LogDirError if none is left.
+        `known` has the directory ids of earlier starts with their paths. If one of them is
+        missing, an empty folder may be a mount point without its disk and goes offline too.
         """
         for log_dir in self.dirs:
             self._try(log_dir, log_dir.open)
@@ -120,7 +120,7 @@ class LogDirs:
         warn_of_shared_disks(self._files, self.dirs)
 
     def _restore_identity(self, log_dir: LogDir) -> None:
-        """Rewrite a lost meta.properties: the other files show that it is the missing folder."""
+        """Rewrite a lost meta.properties, if the other files identify the missing folder."""
         ids = [at for at, path in self.missing.items() if path == log_dir.path]
         if ids and log_dir.is_new and log_dir.has_data:
             log.warning("%s is missing and is written again", log_dir.join(META))
@@ -135,12 +135,12 @@ class LogDirs:
 
     @property
     def directory_ids(self) -> dict[str, str]:
-        """The ids of the usable folders with their paths."""
+        """Return the ids of the usable folders with their paths."""
         usable = [row for row in self.dirs if row.directory_id and not row.offline]
         return {row.directory_id: row.path for row in usable}
 
     def refuse_to_replace(self) -> None:
-        """Raise if a log that is not found may be in a folder that is offline or missing."""
+        """Raise if a log without a folder may be in a folder that is offline or missing."""
         offline = [log_dir.path for log_dir in self.dirs if log_dir.offline]
         if offline or self.missing:
             text = f"log dir {', '.join(offline)} is offline" if offline else ""
@@ -148,7 +148,7 @@ class LogDirs:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, f"its log may be on another disk: {why}")
 
     def load(self, settings_of: SettingsOf, now_ms: int) -> None:
-        """Load every partition of every folder, recovering what a crash left behind."""
+        """Load every partition of every folder, with recovery after a crash."""
         for log_dir in self.dirs:
             if not log_dir.offline:
                 try:
@@ -159,7 +159,7 @@ class LogDirs:
         self._finish_moves()
 
     def _finish_moves(self) -> None:
-        """Finish the moves between log dirs that a crash interrupted among their last steps."""
+        """Finish moves between log dirs that a crash interrupted in their last steps."""
         for partition, rivals in list(self._rivals.items()):
             moved = [rival for rival in rivals if is_marked(self._files, rival.log.directory)]
             if len(moved) != 1 or len({rival.log.topic_id for rival in rivals}) != 1:
@@ -190,7 +190,7 @@ class LogDirs:
         return self._end(former, log_dir, name)
 
     def _give_up(self, log_dir: LogDir, error: OSError) -> None:
-        """Take a folder that cannot be read offline, and forget what was loaded of it."""
+        """Take an unreadable folder offline and drop what was loaded from it."""
         for partition in self.fail(log_dir, str(error)):
             del self.logs[partition], self._dir_of[partition]
 
@@ -233,9 +233,9 @@ class LogDirs:
         return self._dir_of[partition]
 
     def replace_by_future(self, partition: TopicPartition) -> tuple[PartitionLog, Retirement]:
-        """Let the marked copy, which has the same batches, be the log: nothing is staged.
+        """Replace the log by its marked copy, which has the same batches; nothing may be staged.
 
-        Return it and the former log, which may be removed once the new name is synced.
+        Return the copy and the former log, which may be removed once the rename is synced.
         """
         future = self.futures.promote(partition, self._descriptors)
         former, former_dir = self._forget(partition)
@@ -245,23 +245,23 @@ class LogDirs:
         return future.log, self.retiring[partition]
 
     def delete(self, partition: TopicPartition) -> Retirement:
-        """Forget a log; a file thread renames its folder, then `remove` unlinks it."""
+        """Drop a log; a file thread renames its folder, then `remove` unlinks it."""
         return self._retire(partition, folders.deleted_name(partition, self._randomness.uuid()))
 
     def set_aside(self, partition: TopicPartition) -> Retirement:
-        """Forget a log with a topic id that the cluster does not know: its folder is kept."""
+        """Drop a log whose topic id the cluster does not know; its folder is kept."""
         return self._retire(partition, folders.stray_name(partition, self._randomness.uuid()))
 
     def name_freed(self, partition: TopicPartition, retirement: Retirement) -> None:
-        """The disk has the rename: a log of this name may be created."""
+        """Allow a new log of this name: the rename of the old folder is synced."""
         if self.retiring.get(partition) is retirement:
             del self.retiring[partition]
 
     def choose(self, partition: TopicPartition, topic_id: Uuid) -> None:
-        """Where several folders have the partition, keep the log of this topic, set others aside.
+        """If several folders have the partition, keep this topic's log and set the others aside.
 
-        A dir that was missing at a start comes back with logs that were made again elsewhere. Where
-        the ids do not decide, nothing is served: each of the logs may have acknowledged records.
+        A dir that was missing at a start comes back with logs that were created again elsewhere. If
+        the ids do not decide, no log is served: each of them may have acknowledged records.
         """
         rivals = self._rivals.get(partition)
         if rivals is None:
@@ -284,13 +284,13 @@ class LogDirs:
             self._serve(rival)
 
     def name(self, partition: TopicPartition, topic_id: Uuid) -> None:
-        """Write the topic id of a log that has lost it; its records are sound."""
+        """Write the topic id of a log that has lost it."""
         partition_log = self.logs[partition]
         folders.write_topic_id(self._files, partition_log.directory, topic_id)
         partition_log.topic_id = topic_id
 
     def remove(self, path: str) -> None:
-        """Unlink a folder renamed by `delete`, with what is in it. Safe on any thread."""
+        """Unlink a folder renamed by `delete`, with its content. Safe on any thread."""
         holders = [log_dir for log_dir in self.dirs if log_dir.holds(path)]
         if not folders.is_deleted(path.rpartition("/")[2]) or not holders:
             raise ValueError(f"{path} is not the folder of a deleted partition")
@@ -301,13 +301,13 @@ class LogDirs:
 
     @property
     def previous_epoch(self) -> int:
-        """The broker epoch whose life ended with a clean stop of every log; -1 if one did not."""
+        """Return the broker epoch that stopped all logs cleanly; -1 if a stop was not clean."""
         if self.missing or any(log_dir.offline for log_dir in self.dirs):
             return -1
         return next(iter(self._stopped_epochs)) if len(self._stopped_epochs) == 1 else -1
 
     def free_descriptors(self) -> int:
-        """Close half of the open files and return how many, when no descriptor is left."""
+        """Close half of the open files, to free descriptors, and return how many."""
         return self._descriptors.close_half()
 
     def fail(self, log_dir: LogDir, reason: str) -> list[TopicPartition]:
@@ -323,7 +323,7 @@ class LogDirs:
         return lost
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """Return a call for a file thread that writes recovery points, starts and high watermarks."""
+        """Return a callable that writes the checkpoint files, for a file thread."""
         writes: list[Callable[[], None]] = []
         for log_dir in self.dirs:
             futures = [future.log for future in self.futures if future.log_dir is log_dir]
@@ -345,7 +345,7 @@ class LogDirs:
     ) -> None:
         """Stop cleanly: flush all logs, write the checkpoints and the marker, unlock.
 
-        `run_all` may run the flushes side by side: the disk then commits many at once.
+        `run_all` may run the flushes in parallel: the disk then commits many at once.
         """
         run_all([partial(self._close_log, partition) for partition in self.logs])
         self.checkpoint(high_watermarks)()
@@ -407,7 +407,7 @@ class LogDirs:
             self._take(_Loaded(partition_log, log_dir, row.high_watermark, verified))
 
     def _take(self, found: _Loaded) -> None:
-        """Serve a loaded log, unless another folder has one of the same partition."""
+        """Serve a loaded log, unless another folder has the same partition."""
         partition = found.log.topic_partition
         if partition not in self.logs:
             self._serve(found)
@@ -488,7 +488,7 @@ class LogDirs:
         )
 
     def _end(self, partition_log: PartitionLog, log_dir: LogDir, new_name: str) -> Retirement:
-        """Let a log neither read nor write from now on; its folder waits for its new name."""
+        """End a log's reads and writes; its folder is renamed later."""
         descriptors = partition_log.segments.pop_files()
         partition_log.drop_staged()
         partition_log.fail("the partition was deleted")

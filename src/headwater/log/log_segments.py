@@ -2,12 +2,11 @@
 
 This class alone changes the list of segments. Truncation drops from its end, retention from its
 start, a roll adds to it; compaction will replace whole segments here. Readers skip gaps
-between batches and segments that hold nothing at or above their offset.
+between batches, and segments without a batch at or above their offset.
 
 Reading never waits for the disk on the owner's thread: a reader thread fetches what the page cache
-lacks (`slices.py`). An index that misleads is rebuilt from the batches; batches that are damaged
-take the log offline (`on_damage`). Where the log ends is known to `PartitionLog` alone, which passes
-it on.
+lacks (`slices.py`). A wrong index is rebuilt from the batches; damaged batches take the log offline
+(`on_damage`). Only `PartitionLog` knows where the log ends; callers pass it in.
 """
 
 import errno
@@ -54,20 +53,20 @@ class LogSegments:
         self._descriptors = descriptors
         self.directory = directory
         self.topic_partition = topic_partition
-        # The limits; they may be replaced at any time and hold from the next batch on.
+        # May be replaced at any time; a change takes effect with the next batch.
         self.settings = settings
         self._list: list[Segment] = []
         # The segment that grows, once there is one.
         self.active: Segment
         # Bytes of all segments.
         self.size = 0
-        # Files renamed away that a file thread may unlink after file.delete.delay.ms.
+        # Renamed files that a file thread may unlink after file.delete.delay.ms.
         self.garbage: list[str] = []
-        # Sealed segments that were read last: the only ones whose indexes stay in memory.
+        # The sealed segments read most recently: only their indexes stay in memory.
         self._warm: list[Segment] = []
-        # Draws a number below a limit: which share of segment.jitter.ms a new segment gets.
+        # Draws the share of segment.jitter.ms that a new segment gets.
         self.draw: Callable[[int], int] = _no_jitter
-        # The indexes of all segments before this offset are saved and synced.
+        # The indexes of all segments before this offset are synced.
         self.unsaved_from = NOTHING
         # Called with the reason when batches are damaged.
         self.on_damage: Callable[[str], None] = _ignore
@@ -89,7 +88,7 @@ class LogSegments:
 
     @property
     def start_offset(self) -> int:
-        """Where the first segment begins; safe while another thread truncates the log."""
+        """The base of the first segment; safe while another thread truncates the log."""
         for first in self._list[:1]:
             return first.base_offset
         return self.active.base_offset
@@ -139,7 +138,8 @@ class LogSegments:
                 return found
             if offset < end - 1 and upper <= end:
                 return None
-            # Compaction may leave nothing at or above `offset` in a segment: go on in the next.
+            # Compaction may leave nothing at or above `offset` in a segment: continue with the
+            # next.
             offset = max(offset, end)
         return None
 
@@ -165,10 +165,10 @@ class LogSegments:
         return newest if newest >= 0 else self.files.modified_ms(segment.path)
 
     def confirmed_newest_timestamp(self, segment: Segment) -> int:
-        """Return the same as the batches have it: an index alone must not cost records.
+        """Return the same, verified against the batches: a wrong index must not delete records.
 
-        The last entry of the time index must be that of its batch, and the last batch of the segment
-        may not be newer; if either fails the index is rebuilt.
+        The last entry of the time index must match its batch, and the last batch of the segment
+        must not be newer; otherwise the index is rebuilt.
         """
         newest = self.newest_timestamp(segment)
         if segment.ready or not segment.size:
@@ -192,7 +192,7 @@ class LogSegments:
         return timestamp
 
     def _last_indexed(self, segment: Segment) -> int:
-        """Return the final time index entry; without it a damaged file would expire too early."""
+        """Return the final time index entry, rebuilding a damaged index first."""
         timestamp, _ = segment.time_index.last()
         if segment.time_index.damaged:
             self.rebuild(segment)
@@ -230,12 +230,12 @@ class LogSegments:
     # -- changes
 
     def adopt(self, segment: Segment) -> None:
-        """List a segment that is in the folder; it is the active one now."""
+        """Append a segment found in the folder to the list; it becomes the active one."""
         self._list.append(segment)
         self.active = segment
 
     def add(self, base_offset: int, log_end: int, now_ms: int) -> None:
-        """Create a new active segment; the one before it, which ends at `log_end`, is sealed."""
+        """Create a new active segment and seal the previous one, which ends at `log_end`."""
         if self._list:
             if not self.active.ready:
                 self.walk_active(log_end)
@@ -247,7 +247,7 @@ class LogSegments:
         self.adopt(segment)
 
     def finish_load(self, recovery_point: int) -> None:
-        """All segments of the folder are listed: count their bytes, and which indexes to save."""
+        """End the load: count the bytes of all segments and find the indexes to save."""
         self.size = sum(segment.size for segment in self._list)
         self.active.jitter = self.draw(JITTER_SHARES)
         # Recovery may have sealed the segment before the first that it walked.
@@ -255,12 +255,12 @@ class LogSegments:
         self.unsaved_from = min(self.unsaved_from, self._list[rank].base_offset)
 
     def unlist_after(self, rank: int) -> None:
-        """Take the segments behind that rank from the list; their files stay."""
+        """Remove the segments after that rank from the list; their files stay."""
         del self._list[rank + 1 :]
         self.active = self._list[-1]
 
     def cut(self, last: Segment, position: int, offset: int) -> None:
-        """Drop the segments behind `last`, and what it holds at and above `offset`."""
+        """Drop the segments after `last`, and what `last` has at and above `offset`."""
         while self.active is not last:
             self._discard(self._list.pop())
             self.active = self._list[-1]
@@ -274,7 +274,7 @@ class LogSegments:
         self.add(start, start, now_ms)
 
     def move_empty_active(self, base_offset: int, log_end: int, now_ms: int) -> None:
-        """Replace the active segment, which is empty and not the only one, by one further on."""
+        """Replace the empty active segment, which is not the only one, by one at `base_offset`."""
         self._discard(self._list.pop())
         self.active = self._list[-1]
         self.add(base_offset, log_end, now_ms)
@@ -286,7 +286,7 @@ class LogSegments:
         return segment
 
     def undo_append(self, active: Segment, size: int, log_end: int, error: Exception) -> None:
-        """After a failed write: unlink the segments behind `active` and cut it back to `size`."""
+        """After a failed write, unlink the segments after `active` and cut it back to `size`."""
         while self.active is not active:
             segment = self._list.pop()
             self.active = self._list[-1]
@@ -298,9 +298,9 @@ class LogSegments:
             self.files.truncate(self._descriptors.of(active.path), size)
 
     def pop_files(self) -> list[int]:
-        """Forget what is open of every segment, and return it to be closed.
+        """Detach the open files of every segment and return them to be closed.
 
-        Readers on other threads throw away what they read.
+        Readers on other threads discard what they read.
         """
         popped = []
         for segment in self._list:
@@ -309,31 +309,31 @@ class LogSegments:
         return popped
 
     def relocate(self, directory: str) -> None:
-        """The folder was renamed, after `pop_files`."""
+        """Use the folder's new path after a rename; `pop_files` comes first."""
         self.directory = directory
         self.garbage = [f"{directory}/{path.rpartition('/')[2]}" for path in self.garbage]
         for segment in self._list:
             segment.relocate(directory)
 
     def pop_garbage(self) -> list[str]:
-        """Remove and return the paths of dropped files, which may be unlinked after a while."""
+        """Remove and return the paths of dropped files, to be unlinked after a delay."""
         garbage, self.garbage = self.garbage, []
         return garbage
 
     def index_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Enter transactions whose markers are written into the indexes of their segments."""
+        """Add aborted transactions to the indexes of the segments that have their markers."""
         for aborted in transactions:
             self.holding(aborted.last_offset).aborted.append(aborted)
 
     def _discard(self, segment: Segment) -> None:
-        """Rename the files of a segment that is no longer listed."""
+        """Rename the files of a segment that was removed from the list."""
         self.size -= segment.size
         self.garbage.extend(segment.mark_deleted())
 
     # -- repairs
 
     def walk_active(self, log_end: int) -> None:
-        """Learn what a loaded segment does not know: its last batches and its newest timestamp."""
+        """Read the last batches and the newest timestamp of a loaded segment."""
         try:
             self.repairing(self.active, lambda: walk_tail(self.active, log_end))
         except KafkaError as damage:
@@ -345,7 +345,7 @@ class LogSegments:
         rebuild_indexes(segment, self.settings.index_interval_bytes)
 
     def repairing(self, segment: Segment, work: Callable[[], T]) -> T:
-        """Do the work; if the index misled it, rebuild the index and do the work again."""
+        """Run `work`; if it finds a wrong index entry, rebuild the indexes and run it again."""
         try:
             return work()
         except DamagedSegment as damage:

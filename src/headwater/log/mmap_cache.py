@@ -1,7 +1,7 @@
-"""A few mapped windows of segments, from which large reads are sent.
+"""A bounded set of mapped windows of segments, from which large reads are sent.
 
-A window covers a fixed range of a file, so that a growing segment needs no new mapping for each
-read, and mapped memory stays bounded however large the logs are.
+A window covers a fixed range of a file, so that a growing segment does not need a new mapping for
+each read.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ WINDOWS = 16
 
 
 class MmapCache:
-    """The windows used last. For the thread that owns the logs."""
+    """The most recently used windows. For the thread that owns the logs."""
 
     __slots__ = ("_files", "_open")
 
@@ -22,7 +22,7 @@ class MmapCache:
         self._open: OrderedDict[tuple[str, int], Pages] = OrderedDict()
 
     def view(self, path: str, fd: int, start: int, size: int) -> list[Buffer] | None:
-        """The bytes, in up to two pieces; None where the page cache or a mapping lacks some."""
+        """Return the bytes in one or two pieces; None unless the page cache has all of them."""
         end = start + size
         pieces: list[Buffer] = []
         while start < end:
@@ -36,7 +36,7 @@ class MmapCache:
         return pieces
 
     def evict(self, path: str) -> None:
-        """Unmap a file that is about to be cut or renamed; slices in use keep their pages."""
+        """Unmap a file before it is cut or renamed; slices in use keep their pages."""
         for key in [key for key in self._open if key[0] == path]:
             del self._open[key]
 

@@ -1,4 +1,4 @@
-"""The sparse `.index`: from an offset to a place in the segment not far before it.
+"""The sparse `.index`: maps an offset to a nearby earlier position in the segment.
 
 One entry per `index.interval.bytes`: i32 last offset of a batch relative to the segment's base,
 i32 file position of that batch. A lookup gives the greatest entry at or below the target; the
@@ -29,11 +29,11 @@ class OffsetIndex(IndexFile):
         self.entries.extend(self.ENTRY.pack(relative_offset, position))
 
     def lookup(self, relative_offset: int) -> tuple[int, int]:
-        """The last entry at or below the offset, or (-1, 0): start at the beginning."""
+        """Return the last entry at or below the offset, or (-1, 0) for the start of the segment."""
         return self._floor(relative_offset, 0)
 
     def lookup_position(self, position: int) -> tuple[int, int]:
-        """The last entry at or before a file position, or (-1, 0)."""
+        """Return the last entry at or before a file position, or (-1, 0)."""
         return self._floor(position, 1)
 
     def cut_from(self, relative_offset: int) -> None:
@@ -67,7 +67,7 @@ class OffsetIndex(IndexFile):
 
 
 def _growing(numbers: "array[int]") -> int:
-    """How many of them, from the first, are not negative and each greater than the one before."""
+    """Return the length of the prefix that is not negative and strictly growing."""
     following = numbers[1:]
     if all(map(lt, numbers, following)) and (not numbers or numbers[0] >= 0):
         return len(numbers)

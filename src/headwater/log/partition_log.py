@@ -41,21 +41,21 @@ log = logging.getLogger(__name__)
 FLUSH_BYTES = 64 << 20
 FLUSH_MS = 60_000
 CLEAN, UNSEEN = -2, -1
-"""Nothing is unflushed; something is, and `flush_due` was not asked since."""
+"""States of the flush timer: all is flushed; something is not, since the last `flush_due`."""
 
 
 @dataclass(slots=True)
 class LogState:
-    """What is known of a log besides its parts: of a new one nothing."""
+    """The state of a loaded log besides its parts; the defaults are those of a new log."""
 
     log_start_offset: int = 0
     log_end_offset: int = 0
     recovery_point: int = 0
     snapshot_offset: int = 0
-    """Where the newest sound producer snapshot is."""
+    """The offset of the newest intact producer snapshot."""
     has_truncation_note: bool = False
     failure: str | None = None
-    """Why the log takes no appends."""
+    """Why the log refuses appends."""
 
 
 class PartitionLog:
@@ -92,28 +92,28 @@ class PartitionLog:
         self.recovery_point = state.recovery_point
         # The recovery point that the checkpoint file has: snapshots from there on are still needed.
         self.checkpointed = state.recovery_point
-        # The number of truncations that the checkpoint file knows of.
+        # The truncations that the checkpoint file takes into account.
         self.checkpointed_at = -1 if state.has_truncation_note else 0
-        # Whether a note in the folder says that the checkpoint file is not to be believed.
+        # Whether a note in the folder overrides the checkpoint file.
         self.has_truncation_note = state.has_truncation_note
-        # Where the newest sound producer snapshot is.
+        # The offset of the newest intact producer snapshot.
         self.snapshot_offset = state.snapshot_offset
-        # Producer snapshots taken at rolls, to be written by the next flush.
+        # Producer states at rolls; the next flush writes them.
         self.snapshots: list[tuple[str, dict[int, State]]] = []
         # Base and size of the active segment at the last snapshot.
         self.snapshot_at = (0, 0)
-        # Grows with each truncation; a flush that began before one proves nothing after it.
+        # Counts truncations: a flush that began before one does not count after it.
         self.truncations = 0
         # The size of the log at the last flush.
         self._unflushed_from = segments.size
-        # Since when (monotonic) something is unflushed, as far as `flush_due` was asked.
+        # Since when something is unflushed, in monotonic time; `flush_due` keeps it.
         self._dirty_since_ms = CLEAN
 
     # -- describing
 
     @property
     def failure(self) -> str | None:
-        """Why this log takes no more appends; None while it is sound."""
+        """Why this log refuses appends; None while it is healthy."""
         return self.staging.failure
 
     def fail(self, reason: str) -> None:
@@ -129,11 +129,11 @@ class PartitionLog:
         return self.segments.settings
 
     def configure(self, settings: LogSettings) -> None:
-        """Replace the settings; they hold from the next batch on."""
+        """Replace the settings, with effect from the next batch on."""
         self.segments.settings = settings
 
     def relocate(self, directory: str) -> None:
-        """The folder was renamed, after `segments.pop_files`."""
+        """Use the folder's new path after a rename; `segments.pop_files` comes first."""
         self.directory = directory
         self.segments.relocate(directory)
         self.epochs.relocate(directory)
@@ -142,7 +142,7 @@ class PartitionLog:
         ]
 
     def take_over(self, former: "PartitionLog") -> None:
-        """Continue where another log with the same batches ends: what batches do not say comes along."""
+        """Take over the state of a log with the same batches that the batches do not contain."""
         for epoch, start in zip(former.epochs.epochs, former.epochs.starts, strict=True):
             self.epochs.assign(epoch, start)
         if self.epochs.must_be_saved:
@@ -159,10 +159,10 @@ class PartitionLog:
     ) -> None:
         """Stage what the leader of `leader_epoch` sent, with its offsets and epochs.
 
-        A batch cut off at the end is left out. One that is damaged, does not follow the last one, or
-        has an epoch out of order is refused with CORRUPT_MESSAGE, and those before it stay staged.
-        This ends before a batch that begins an epoch: what comes before it is written first, then
-        `epochs` (`must_be_saved`), and after that the batch can be staged.
+        A batch cut off at the end is ignored. A batch that is damaged, does not follow the last
+        one, or has an epoch out of order raises CORRUPT_MESSAGE; those before it stay staged.
+        Staging stops before a batch that begins an epoch: the caller first writes what is staged,
+        then saves `epochs` (`must_be_saved`), and then stages the batch.
         """
         view = memoryview(batches)
         at = 0
@@ -187,7 +187,7 @@ class PartitionLog:
         expected = self.staging.end_offset
         active = self.segments.active
         if expected == active.base_offset and base - expected > MAX_RELATIVE_OFFSET:
-            # Compaction left nothing that the empty active segment could hold.
+            # Compaction left a gap that is too wide for the empty active segment.
             if len(self.segments) == 1:
                 self.truncate_fully(base)
                 return
@@ -195,7 +195,7 @@ class PartitionLog:
             self.log_end_offset = self.staging.end_offset = base
 
     def write_staged(self) -> None:
-        """Write everything staged, with one call to the system per segment, and make it visible."""
+        """Write everything staged with one system call per segment, and make it visible."""
         staging = self.staging
         batches = staging.batches
         if not batches:
@@ -231,15 +231,15 @@ class PartitionLog:
             self._dirty_since_ms = UNSEEN
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment at the end of the log; the old one is sealed."""
+        """Begin a new segment at the end of the log and seal the old one."""
         self._roll(self.log_end_offset, now_ms)
 
     def drop_staged(self) -> None:
-        """Forget staged batches with their offsets, epochs, sequences and transactions."""
+        """Drop staged batches with their offsets, epochs, sequences and transactions."""
         self.staging.drop(self.log_end_offset)
 
     def _write_in_parts(self) -> None:
-        """Write where one or more rolls fall between the staged batches."""
+        """Write staged batches that span several segments."""
         staging = self.staging
         batches, now_ms = staging.batches, staging.now_ms
         start = part = 0
@@ -268,11 +268,11 @@ class PartitionLog:
     def _roll(self, offset: int, now_ms: int) -> None:
         self.segments.add(offset, self.log_end_offset, now_ms)
         if offset == self.log_end_offset:
-            # Later in the tick the producers' states at the roll are no longer known apart.
+            # Copy them now: later batches of the tick change the producers' states.
             self._take_snapshot(offset)
 
     def _undo_append(self, active: Segment, size: int, error: Exception) -> None:
-        """A write failed: back to the visible end, as if nothing had been staged."""
+        """After a failed write, cut the file back to the visible end and drop what is staged."""
         log.error(
             "append to %s failed, its staged batches are dropped: %s", self.topic_partition, error
         )
@@ -281,7 +281,7 @@ class PartitionLog:
         except OSError as second:
             self.fail(f"{error}; cutting back failed too: {second}")
         finally:
-            # The buffers of what is staged are used again after this tick.
+            # The buffers of staged batches are reused after this tick.
             self.drop_staged()
 
     # -- reading
@@ -307,10 +307,10 @@ class PartitionLog:
     # -- truncation, as a follower: the disk has it when these return
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at and above `offset`; a batch that holds it goes as a whole.
+        """Drop everything at and above `offset`, including the whole batch that holds it.
 
-        What is in memory agrees with the log's file before anything else is written: a full disk
-        may refuse the rest, which is repeated with the next flush or truncation.
+        Memory agrees with the log's file before any other file is written: if a full disk refuses
+        those writes, the next flush or truncation repeats them.
         """
         self.drop_staged()
         segments = self.segments
@@ -345,7 +345,8 @@ class PartitionLog:
         if max(self.checkpointed, self.recovery_point) > offset:
             write_note(self.segments.files, self.directory, offset)
             self.has_truncation_note = True
-        # Before the count: a checkpoint that is made meanwhile must not have a higher point with it.
+        # Set before the count: a concurrent checkpoint must not pair the new count with a higher
+        # point.
         self.recovery_point = min(self.recovery_point, offset)
         self.truncations += 1
         self.segments.unsaved_from = 0
@@ -361,7 +362,7 @@ class PartitionLog:
         self.snapshot_offset = -1
 
     def remove_stale_note(self) -> None:
-        """Remove the note of a truncation once the checkpoint was written after it."""
+        """Remove the note of a truncation once a newer checkpoint is written."""
         if self.has_truncation_note and self.checkpointed_at == self.truncations:
             remove_note(self.segments.files, self.directory)
             self.has_truncation_note = False
@@ -393,7 +394,7 @@ class PartitionLog:
         """Remove the oldest segment, which must not be the active one, and return it."""
         segment = self.segments.drop_first()
         start = self.segments.start_offset
-        # Epochs are kept for batches, not for readers: recovery holds each batch against them.
+        # Keep the epochs of hidden batches too: recovery checks each batch against them.
         self.epochs.truncate_start(start)
         self.advance_start(start)
         return segment
@@ -401,9 +402,9 @@ class PartitionLog:
     # -- flushing
 
     def flush_due(self, now_ms: int, looked_ms: int) -> bool:
-        """Return whether enough was written, or long enough ago, that the disk should have it.
+        """Return whether `flush.messages` or `flush.ms` calls for a flush.
 
-        Both times are monotonic: now, and when somebody last asked.
+        Both times are monotonic: now, and the time of the previous call.
         """
         if self._dirty_since_ms == CLEAN:
             return False
@@ -418,7 +419,7 @@ class PartitionLog:
         )
 
     def unflushed(self, *, closing: bool = False) -> FlushWork | None:
-        """Return what the disk lacks: run it on a file thread, then pass it to `mark_flushed`."""
+        """Return the work of a flush: run it on a file thread, then pass it to `mark_flushed`."""
         if snapshot_due(self, closing=closing):
             self._take_snapshot(self.log_end_offset)
         if (
@@ -441,14 +442,14 @@ class PartitionLog:
         self.snapshot_at = (active.base_offset, active.size)
 
     def postpone_flush(self) -> None:
-        """Make the flush due again: there was no room for what it writes beside the data."""
+        """Make the flush due again: the disk had no room for its indexes or snapshots."""
         self.epochs.unsynced = True
         self._dirty_since_ms = UNSEEN
         self.segments.unsaved_from = 0
         self.snapshot_offset = -1
 
     def mark_flushed(self, work: FlushWork) -> None:
-        """The work was done without an error: the disk has the log up to where it ended then."""
+        """Advance the recovery point to where the log ended when `work` was collected."""
         if work.truncations != self.truncations:
             return
         work.mark_saved()
@@ -462,7 +463,7 @@ class PartitionLog:
                 segment.index.release()
 
     def close(self) -> None:
-        """Flush everything; the log ends here for this process. Any thread, with nobody else on it."""
+        """Flush everything and close the files. Safe on any thread that has the log to itself."""
         self.drop_staged()
         if self.failure is None:
             self.segments.active.seal()

@@ -1,9 +1,9 @@
 """Whether a log still owns its folder.
 
-Names of partitions are reused: after a deletion the same path may belong to a new log. A flush that
-is under way on a file thread opens files by name, so it holds the presence of its log whenever it
-does, and gives up once the log was removed. The thread that renames the folder waits until
-nobody holds it; the loop never does.
+Names of partitions are reused: after a deletion the same path may belong to a new log. A flush on a
+file thread opens files by name, so it enters the presence of its log each time and gives up once
+the log is removed. The file thread that renames the folder waits until no thread is inside; the
+loop never waits.
 """
 
 import errno
@@ -39,10 +39,10 @@ class Presence:
         self._lock.release()
 
     def end(self) -> None:
-        """End the log's use of its folder: nobody enters any more."""
+        """End the log's use of its folder: entering raises LogRemoved from now on."""
         self.removed = True
 
     def wait_unused(self) -> None:
-        """Wait for who entered before the end; then the folder may be renamed. A file thread's."""
+        """Wait until no thread is inside; then the folder may be renamed. For file threads."""
         with self._lock:
             pass

@@ -1,12 +1,12 @@
-"""The producers of one log: what each wrote last, so that a retry is not written twice.
+"""The producers of one log and their last batches, so that a retry is not written twice.
 
-The last five batches of each producer id are remembered. A batch that equals one of them is
-answered with its offsets; one that does not follow the last is refused. The open transactions of
-the producers say up to where a read-committed consumer may read.
+The last five batches of each producer id are remembered. A duplicate of one of them is answered
+with its offsets; a batch that does not follow the last one is refused. The open transactions of
+the producers determine up to where a read-committed consumer may read.
 
 `admit` and `replay_batch` run when a batch is staged, before it is written. `commit_staged` makes
-the changes final, `rollback_staged` takes them back: a failed write leaves no trace, and a retry of
-a staged batch finds it.
+the changes final, `rollback_staged` undoes them: a failed write leaves no trace, and a retry of a
+staged batch is recognized.
 """
 
 from collections.abc import Iterable, Iterator
@@ -57,7 +57,7 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._states: dict[int, State] = {}
-        # The states before what is staged; None where the producer was not known.
+        # The states before the staged batches; None for a producer that was unknown.
         self._undo: dict[int, State | None] = {}
         self._transactions = OpenTransactions()
         # Aborted transactions whose markers are staged: the index gets them once they are written.
@@ -71,9 +71,9 @@ class ProducerStates:
             yield ProducerStateEntry(producer_id, *state)
 
     def written_states(self) -> dict[int, State]:
-        """A copy of the states as the written log has them, without what is only staged.
+        """Return a copy of the states of the written log, without staged batches.
 
-        States are never changed in place, so that another thread may read the copy.
+        States are never changed in place, so another thread may read the copy.
         """
         states = self._states.copy()
         for producer_id, state in self._undo.items():
@@ -145,7 +145,7 @@ class ProducerStates:
             self._states[producer_id] = _nothing_written(header[PRODUCER_EPOCH], now_ms)
 
     def replay_batch(self, header: RawHeader, batch: Buffer, now_ms: int) -> None:
-        """Take note of a batch that a leader has checked: its sequence and its transaction.
+        """Record the sequence and the transaction of a batch that a leader has checked.
 
         Only the header is read, unless the batch is a marker.
         """
@@ -222,15 +222,15 @@ class ProducerStates:
         return first_offset
 
     def commit_staged(self) -> None:
-        """Make the changes final: what was staged is written."""
+        """Make the changes final after the staged batches are written."""
         if self._undo:
             self._undo.clear()
 
     def rollback_staged(self, log_end: int) -> None:
-        """Take the changes back: what was staged is lost, and the log ends at `log_end`.
+        """Undo the changes: the staged batches are lost, and the log ends at `log_end`.
 
-        A producer whose first batch was lost is kept as one that wrote nothing: its second batch,
-        which may be in flight already, must not be accepted before the first.
+        A producer that lost its first batch stays known as one that wrote nothing: its second
+        batch, which may be in flight already, must not be accepted before the first.
         """
         for producer_id, state in self._undo.items():
             if state is None:
@@ -248,7 +248,7 @@ class ProducerStates:
         self._undo.clear()
 
     def restore_transactions(self, log_end: int) -> None:
-        """Take the open transactions from the states of a log that ends at `log_end`."""
+        """Restore the open transactions from the states of a log that ends at `log_end`."""
         rows = ((producer_id, state[5]) for producer_id, state in self._states.items())
         self._transactions.restore(rows, log_end)
         self.aborted.clear()
@@ -258,7 +258,7 @@ class ProducerStates:
         return self._transactions.stable(high_watermark)
 
     def expire(self, before_ms: int) -> int:
-        """Forget the producers silent since `before_ms`, but none with an open transaction."""
+        """Drop the producers that are silent since `before_ms` and have no open transaction."""
         old = [
             producer_id
             for producer_id, state in self._states.items()

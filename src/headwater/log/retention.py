@@ -1,8 +1,8 @@
 """Retention: drops whole segments that are too old, too many, or below the log's start.
 
-Segments go from the oldest on, never past the high watermark, and the active one only after a
-roll. Their files are renamed at once and unlinked later by a file thread. A pass over a log is a
-series of steps of bounded length, so that thousands of segments do not hold the loop.
+Segments are dropped from the oldest on, never past the high watermark, and the active one only
+after a roll. Their files are renamed at once and unlinked later by a file thread. A pass over a
+log is a series of steps of bounded length, so that thousands of segments do not hold the loop.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headwater.log.partition_log import PartitionLog
 
 STEP = 32
-"""Segments that one step drops at most."""
+"""The most segments that one step drops."""
 
 
 class RetentionStep(NamedTuple):

@@ -1,6 +1,6 @@
-"""The folder of a log that is no longer served: it gets another name, on a file thread.
+"""Renames the folder of a log that is no longer served, on a file thread.
 
-The log is forgotten at once. Its name stays taken until the disk has the rename: a power cut must
+The log is dropped at once. Its name stays taken until the rename is synced: a power failure must
 not bring the old folder back in place of a new one.
 """
 
@@ -13,7 +13,7 @@ from headwater.seams.files import Files
 
 
 class Retirement:
-    """One folder on its way to another name. Every method is safe on any thread."""
+    """The pending rename of one folder. Every method is safe on any thread."""
 
     __slots__ = (
         "_descriptors", "_directory", "_files", "_lock", "_log_dir", "_presence", "_renamed", "path",
@@ -39,7 +39,7 @@ class Retirement:
         self.path = log_dir.join(new_name)
 
     def rename(self) -> None:
-        """Give the folder its new name, once; an OSError leaves it as it is."""
+        """Rename the folder, once; an OSError leaves it unchanged."""
         with self._lock:
             if self._renamed:
                 return
@@ -51,6 +51,6 @@ class Retirement:
             self._renamed = True
 
     def free_name(self) -> None:
-        """Rename the folder and sync that: the old name may be used again."""
+        """Rename the folder and sync the rename: the old name may be used again."""
         self.rename()
         self._log_dir.sync_renames()

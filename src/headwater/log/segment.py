@@ -28,7 +28,7 @@ SUFFIXES = (LOG, INDEX, TIME_INDEX, ABORTED_INDEX)
 REMEMBERED = 256
 """Batches at the end of the active segment whose positions are kept in memory."""
 RESUMES = 16
-"""Readers of a segment that find their next batch without a lookup."""
+"""Readers of a segment whose next position is cached."""
 JITTER_SHARES = 1 << 16
 WINDOW = 8192
 """Bytes read at once when walking over headers."""
@@ -43,7 +43,7 @@ Read: TypeAlias = Callable[[int, int], Buffer]
 
 
 class DamagedSegment(Exception):
-    """There is no batch where one must begin."""
+    """The file has no valid batch where one must begin."""
 
 
 class Segment:
@@ -86,9 +86,9 @@ class Segment:
         self.time_index = TimeIndex(files, self.stem + TIME_INDEX, fresh=fresh)
         self.aborted = AbortedIndex(files, self.stem + ABORTED_INDEX)
         self.created_ms = -1
-        # Which share of segment.jitter.ms this segment rolls earlier: of JITTER_SHARES.
+        # The share of segment.jitter.ms, out of JITTER_SHARES, by which this segment rolls earlier.
         self.jitter = 0
-        # Known only if the segment is `ready`: written by this process, or walked to its end.
+        # Valid only if the segment is `ready`: written by this process, or walked to its end.
         self.ready = fresh
         self.first_timestamp = -1
         self.max_timestamp = -1
@@ -96,13 +96,13 @@ class Segment:
         self.since_index = 0
         self.tail_offsets: list[int] = []
         self.tail_positions: list[int] = []
-        # Where a reader continues after its last read: offset -> position.
+        # Where readers continue after their last read: offset -> position.
         self.resumes: dict[int, int] = {}
-        # Grows with each truncation: what another thread read meanwhile is void.
+        # Counts truncations: what another thread read in the meantime is invalid.
         self.truncation_count = 0
 
     def relocate(self, directory: str) -> None:
-        """The folder was renamed; no file of it is open."""
+        """Use the folder's new path after a rename; none of its files may be open."""
         self.stem = f"{directory}/{self.base_offset:020d}"
         self.path = self.stem + LOG
         self.index.path = self.stem + INDEX
@@ -122,8 +122,7 @@ class Segment:
     def uncached_copy(self, size: int) -> "Segment":
         """Return a segment of `size` bytes over the same files and indexes, with nothing cached.
 
-        For a rebuild of the indexes, or a lookup on another thread: what the owner remembers of the
-        last batches changes meanwhile.
+        For a rebuild of the indexes, or a lookup on another thread while the owner's cache changes.
         """
         copy = Segment.__new__(Segment)
         copy._files, copy._descriptors = self._files, self._descriptors
@@ -204,7 +203,7 @@ class Segment:
         self.tail_positions.append(position)
 
     def reset(self, size: int) -> None:
-        """Set the size and forget all that is known of the batches."""
+        """Set the size and drop all cached state of the batches."""
         self.drop_tail_cache()
         self.size = size
         self.ready = size == 0
@@ -213,7 +212,7 @@ class Segment:
         self.since_index = 0
 
     def seal(self) -> None:
-        """Add the final time index entry: no more batches follow in this process."""
+        """Add the final time index entry: this process appends no more batches."""
         if self.ready and self.size:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
@@ -310,7 +309,7 @@ class Segment:
                 and header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] == self.base_offset + relative
             ):
                 return position
-        raise DamagedSegment(f"entry {relative}:{position} of {self.index.path} leads to no batch")
+        raise DamagedSegment(f"entry {relative}:{position} of {self.index.path} is wrong")
 
     def _resume(self, offset: int, position: int) -> int:
         resumes = self.resumes
@@ -336,16 +335,16 @@ class Segment:
         return header
 
     def read_now(self, size: int, position: int) -> Buffer | None:
-        """Bytes from the page cache, or None."""
+        """Return bytes from the page cache, or None."""
         return self._files.pread_now(self._descriptors.of(self.path), size, position)
 
     def mapped_now(self, size: int, position: int) -> list[Buffer] | None:
-        """Bytes of the page cache themselves, for a socket alone, or None."""
+        """Return mapped pages of the page cache, to be passed to a socket only, or None."""
         fd = self._descriptors.of(self.path)
         return self._descriptors.mmaps.view(self.path, fd, position, size)
 
     def read_blocking(self, size: int, position: int) -> bytes:
-        """Bytes, from the disk if need be. Only for the thread that owns the log."""
+        """Return bytes, from the disk if necessary. Only for the thread that owns the log."""
         return read_fully(self._files, self._descriptors.of(self.path), size, position)
 
     # Changes other than appends.

@@ -1,4 +1,4 @@
-"""What a log needs to know of its topic's configuration, with Kafka's defaults."""
+"""The part of a topic's configuration that a log needs, with Kafka's defaults."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ NO_LIMIT = -1
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """An immutable set of limits; a changed configuration makes a new one."""
+    """An immutable set of limits; a config change makes a new one."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
@@ -27,7 +27,7 @@ class LogSettings:
 
     @property
     def compacted(self) -> bool:
-        """Whether offsets may have gaps because older values of a key are dropped."""
+        """Whether compaction may leave gaps between offsets."""
         return "compact" in self.cleanup_policy
 
     @property

@@ -15,7 +15,7 @@ from headwater.log.segment import DamagedSegment, Segment
 from headwater.seams.files import Buffer, Files, read_fully
 
 MAPPED_FROM = 128 * 1024
-"""Below this a copy costs less than asking whether a mapping is in memory."""
+"""Below this size a copy is cheaper than checking whether a mapping is in memory."""
 
 
 class Cold(Exception):
@@ -33,7 +33,7 @@ class FileSlice:
         self.position = position
         self.size = size
         self._truncations_seen = segment.truncation_count
-        # Where to look, and for what, while the position is not known.
+        # The arguments of the lookup, while the position is unknown.
         self._place: Segment | None = None
         self._wanted: tuple[int, int | None, int, bool] | None = None
 
@@ -110,7 +110,7 @@ class FileSlice:
         try:
             found = place.slice(lambda size, at: read_fully(self._files, fd, size, at), *wanted)
         except DamagedSegment as damage:
-            # The owner rebuilds the index at the next read.
+            # The owner rebuilds the index on the next read.
             self.segment.index.damaged = True
             raise KafkaError(E.KAFKA_STORAGE_ERROR, str(damage)) from damage
         self.position, end = found or (0, 0)

@@ -1,9 +1,9 @@
 """Producer states on disk: Kafka's `.snapshot`, and a `.window` beside it for what that leaves out.
 
-A snapshot named N tells the states of all producers when the log ended at offset N. Kafka's format
-keeps only the last batch of each; the other four of the window go to a file of our own that is
-bound to the snapshot by its checksum. Both are optional: a damaged snapshot is passed over for an
-older one and the log read from there, a damaged window costs the four older batches.
+Snapshot N has the states of all producers when the log ended at offset N. Kafka's format keeps only
+the last batch of each producer; the other four go to our own file, which names the snapshot's
+checksum. Both are optional: if a snapshot is damaged, an older one is used and the log is read from
+there; if a window is damaged, the four older batches are lost.
 """
 
 import struct
@@ -27,7 +27,7 @@ _BATCH = struct.Struct(">iqi")
 
 
 class DamagedSnapshot(Exception):
-    """The file is not what was written."""
+    """The file fails its version, checksum or size check."""
 
 
 def stem(directory: str, offset: int) -> str:
@@ -36,7 +36,7 @@ def stem(directory: str, offset: int) -> str:
 
 
 def encode_states(states: Mapping[int, State]) -> tuple[bytes, bytes]:
-    """The content of the two files for a copy of a log's states. Safe on any thread."""
+    """Return the content of the two files for a copy of a log's states. Safe on any thread."""
     return encode(ProducerStateEntry(producer_id, *state) for producer_id, state in states.items())
 
 
@@ -55,7 +55,7 @@ def encode(producers: Iterable[ProducerStateEntry]) -> tuple[bytes, bytes]:
 
 
 def decode(snapshot: bytes, windows: bytes = b"") -> Iterator[ProducerStateEntry]:
-    """The producers of a snapshot; DamagedSnapshot if it cannot be trusted."""
+    """Return the producers of a snapshot; raise DamagedSnapshot."""
     if len(snapshot) < _HEAD.size:
         raise DamagedSnapshot(f"{len(snapshot)} bytes")
     version, crc, count = _HEAD.unpack_from(snapshot)
@@ -68,7 +68,7 @@ def decode(snapshot: bytes, windows: bytes = b"") -> Iterator[ProducerStateEntry
 
 
 def write(files: Files, stem: str, content: tuple[bytes, bytes]) -> None:
-    """Write both files; without a sync, as their readers can do without them. Any thread."""
+    """Write both files without a sync: readers can do without them. Safe on any thread."""
     snapshot, windows = content
     if windows:
         replace_file(files, stem + WINDOWS, windows, sync=False)
@@ -76,7 +76,7 @@ def write(files: Files, stem: str, content: tuple[bytes, bytes]) -> None:
 
 
 def read(files: Files, stem: str) -> list[ProducerStateEntry]:
-    """The producers of the snapshot at `stem`; DamagedSnapshot or OSError."""
+    """Return the producers of the snapshot at `stem`; raise DamagedSnapshot or OSError."""
     windows = b""
     if files.exists(stem + WINDOWS):
         windows = read_file(files, stem + WINDOWS)
@@ -95,7 +95,7 @@ def offsets_in(names: Iterable[str]) -> list[int]:
 
 
 def remove(files: Files, stem: str) -> None:
-    """Unlink the snapshot at `stem`, as far as it is there."""
+    """Unlink the files of the snapshot at `stem` that exist."""
     for suffix in (SNAPSHOT, WINDOWS):
         if files.exists(stem + suffix):
             files.unlink(stem + suffix)
@@ -135,7 +135,7 @@ def _encode_window(producer_id: int, batches: tuple[Batch, ...]) -> bytes:
 
 
 def _decode_windows(snapshot: bytes, content: bytes) -> dict[int, tuple[Batch, ...]]:
-    """The older batches by producer; none at all if the file does not belong to the snapshot."""
+    """Return the older batches by producer; none if the file does not belong to the snapshot."""
     if len(content) < _WINDOW_HEAD.size:
         return {}
     version, snapshot_crc, crc = _WINDOW_HEAD.unpack_from(content)

@@ -1,8 +1,8 @@
-"""What a log has accepted and not yet written: the batches of one tick.
+"""The batches of one tick that a log has accepted and not yet written.
 
 A batch that is staged has its offset, and its producer's sequence is checked; nobody can read it.
 `PartitionLog.write_staged` writes everything with one call per segment, then the batches are
-visible and the staging area is empty. If the write fails, `drop` takes all of it back: offsets,
+visible and the staging area is empty. If the write fails, `drop` undoes everything: offsets,
 sequences, transactions and epochs.
 
 Buffers are held by reference and patched in place: their owner must not reuse them before the write. A leader stages client batches (`stage`), a coordinator's own batches and markers; a
@@ -64,7 +64,7 @@ class Staging:
         self.end_offset = end_offset
         # The leader epoch that has begun, or NOT_BEGUN: the next batch must begin it.
         self.epoch = NOT_BEGUN
-        # Why the log takes no more appends; None while it is sound.
+        # Why the log refuses appends; None while it is healthy.
         self.failure: str | None = None
         self.buffers: list[Buffer] = []
         self.batches: list[Staged] = []
@@ -80,7 +80,7 @@ class Staging:
 
         Until then `epoch` stays NOT_BEGUN.
         """
-        # First of all: a reader thread that reports a failure meanwhile closes the epoch again.
+        # Set first: a reader thread may report a failure at any time and close the epoch again.
         self.epoch = leader_epoch
         if self.failure is not None:
             self.epoch = NOT_BEGUN
@@ -110,7 +110,7 @@ class Staging:
     ) -> tuple[int, int]:
         """Stage a checked client batch and return its base and last offset.
 
-        Those of the original if it is a duplicate; then nothing is staged.
+        For a duplicate, stage nothing and return the offsets of the original.
         """
         if leader_epoch != self.epoch:
             self.begin_epoch(leader_epoch)
@@ -169,17 +169,18 @@ class Staging:
     def check_replicated(
         self, batch: memoryview, header: RawHeader, leader_epoch: int, *, gaps: bool
     ) -> None:
-        """Raise CORRUPT_MESSAGE if a batch that the leader of `leader_epoch` sent may not follow.
+        """Raise CORRUPT_MESSAGE if a batch from the leader of `leader_epoch` must not be staged.
 
-        It is damaged, its offset does not follow (with `gaps`, it goes back), or its epoch is out of
-        order.
+        The reasons: it is damaged, its offset does not follow the last one (with `gaps`: goes
+        back), or its epoch is out of order.
         """
         epochs, epoch = self._epochs, header[LEADER_EPOCH]
         base, expected = header[BASE_OFFSET], self.end_offset
         if base < expected or (base > expected and not gaps):
             raise self.corrupt(f"a batch at {base} cannot follow {expected}")
         if epoch < epochs.latest:
-            # This broker led an epoch in which it wrote nothing: it gives way (KAFKA-10706).
+            # This broker led an epoch in which it wrote nothing: that epoch is dropped
+            # (KAFKA-10706).
             epochs.truncate_end(expected)
             self.epoch = NOT_BEGUN
         if not epochs.latest <= epoch <= leader_epoch:
@@ -199,7 +200,7 @@ class Staging:
         self._stage_as_is(batch, header, now_ms)
 
     def corrupt(self, why: str) -> KafkaError:
-        """Return the error for a batch that does not belong where it is."""
+        """Return a CORRUPT_MESSAGE error."""
         return KafkaError(E.CORRUPT_MESSAGE, f"{self._topic_partition}: {why}")
 
     def _stage_as_is(self, batch: Buffer, header: RawHeader, now_ms: int) -> tuple[int, int]:
@@ -216,14 +217,14 @@ class Staging:
     # -- emptying
 
     def clear(self) -> None:
-        """Let go of the batches: they are written, or lost."""
+        """Release the batches after they are written or lost."""
         self.buffers = []
         self.batches = []
         self.size = 0
         self.max_timestamp = -1
 
     def drop(self, log_end: int) -> None:
-        """Take back every staged batch; the next one gets the offset `log_end`."""
+        """Undo every staged batch; the next one gets the offset `log_end`."""
         if not self.batches:
             return
         self.clear()
@@ -233,7 +234,7 @@ class Staging:
         self._epochs.truncate_end(log_end + 1)
 
     def restart_at(self, offset: int) -> None:
-        """The log was truncated: the next batch gets `offset`. Nothing may be staged."""
+        """After a truncation, continue at `offset`. Nothing may be staged."""
         self.end_offset = offset
         self.epoch = NOT_BEGUN
         self._epochs.truncate_end(offset)

@@ -1,7 +1,8 @@
-"""The sparse `.timeindex`: from a timestamp to an offset not far before its first record.
+"""The sparse `.timeindex`: maps a timestamp to an offset shortly before its first record.
 
 Each entry is i64 the greatest timestamp so far, i32 the last offset (relative to the base) of the
-batch that holds it. Both only grow, so no record before an entry's offset is newer than the entry. The final entry, added at a roll or a clean close, is the newest timestamp of the segment.
+batch that has it. Both only grow, so no record before an entry's offset is newer than the entry.
+The final entry, added at a roll or a clean close, is the newest timestamp of the segment.
 """
 
 import struct
@@ -26,11 +27,11 @@ class TimeIndex(IndexFile):
             self.entries.extend(self.ENTRY.pack(timestamp, relative_offset))
 
     def last(self) -> tuple[int, int]:
-        """The newest entry, or (-1, -1)."""
+        """Return the newest entry, or (-1, -1)."""
         return self._entry(self.count)
 
     def lookup(self, timestamp: int) -> int:
-        """An offset below which every record is older than `timestamp`; -1 for the beginning."""
+        """Return an offset below which every record is older than `timestamp`; -1 for the start."""
         entries, unpack, size = self.entries, self.ENTRY.unpack_from, self.ENTRY.size
         ranks = range(len(entries) // size)
         rank = bisect_left(ranks, timestamp, key=lambda rank: unpack(entries, rank * size)[0])
@@ -58,7 +59,7 @@ class TimeIndex(IndexFile):
         for (timestamp, offset), (next_timestamp, next_offset) in pairwise(
             [(-1, -1), *self.ENTRY.iter_unpack(whole)]
         ):
-            # All zeros is what a file system leaves of an entry that never reached the disk.
+            # A file system leaves zeros where an entry never reached the disk.
             zeros = next_timestamp == 0 and next_offset == 0
             if zeros or next_timestamp <= timestamp or next_offset < max(offset, 0):
                 break

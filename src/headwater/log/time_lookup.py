@@ -1,7 +1,7 @@
 """Offsets by time: the only part of the log that reads records.
 
 A `TimeLookup` is made on the thread that owns the log, without touching the disk, and used on a file
-thread: it opens files of its own, so that a cold segment never holds the event loop. The time index
+thread: it opens its own files, so that a cold segment never holds the event loop. The time index
 leads near the first batch that is new enough; only timestamps and offset deltas are read, up to the
 first record that fits.
 """
@@ -45,7 +45,7 @@ Found: TypeAlias = tuple[int, int, int]
 
 
 class TimeLookup:
-    """A look at the records of a log by time, below the offset `upper`.
+    """Finds records of a log by time, below the offset `upper`.
 
     `most_bytes` limits what the records of one batch may take uncompressed. A batch that takes
     more is not opened: it counts as one record at its first offset.
@@ -91,7 +91,7 @@ class TimeLookup:
 
     @contextmanager
     def _opened(self, segment: Segment) -> Iterator["_View | None"]:
-        """The segment with a descriptor of its own; None if it is empty or was removed meanwhile."""
+        """Return the segment with its own descriptor; None if it is empty or was removed."""
         active = segment is self._segments[-1]
         size = self._active_size if active else segment.size
         if not size:
@@ -128,17 +128,17 @@ class _View:
         if active or segment.ready:
             self._times = segment.time_index
         else:
-            # Read for this lookup only: thousands of loaded indexes would stay in memory.
+            # Loaded for this lookup only: the indexes of thousands of segments would stay in
+            # memory.
             self._times = TimeIndex(files, segment.time_index.path)
         if not active:
             self._copy.index = OffsetIndex(files, segment.index.path)
 
     def read_blocking(self, size: int, position: int) -> bytes:
-        """Bytes of the segment."""
         return read_fully(self._files, self._fd, size, position)
 
     def newest(self) -> int:
-        """The greatest timestamp, by the time index and the headers that it does not cover."""
+        """Return the greatest timestamp, from the time index and the headers after it."""
         timestamp, relative = self._times.last()
         if self._times.damaged:
             timestamp, relative = -1, -1
@@ -150,7 +150,7 @@ class _View:
         return max((header[MAX_TIMESTAMP] for _, header in headers(self, start)), default=timestamp)
 
     def first(self, timestamp: int, log_start: int, most_bytes: int) -> Found | None:
-        """The first record at or after `log_start` that is not older than `timestamp`."""
+        """Return the first record at or after `log_start` that is not older than `timestamp`."""
         sealed_at, _ = self._times.last()
         relative = -1 if self._times.damaged else self._times.lookup(timestamp)
         if self._sealed and not self._times.damaged and sealed_at < timestamp:
@@ -160,7 +160,7 @@ class _View:
             found = self._copy.find(self.read_blocking, offset)
             start = None if found is None else found[0]
         except DamagedSegment:
-            self._segment.index.damaged = True  # the owner builds it again at the next read
+            self._segment.index.damaged = True  # the owner rebuilds it on the next read
             start = 0
         if start is None:
             return None

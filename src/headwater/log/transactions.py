@@ -1,8 +1,8 @@
-"""Transactions that touch one log: up to where a read-committed consumer may read.
+"""The open transactions of one log, which limit what a read-committed consumer may read.
 
-The last stable offset is the first record of the earliest transaction that is open, or that ended
-by a marker at or above the high watermark: until the marker is replicated, another leader might not
-know the outcome.
+The last stable offset is the first record of the earliest transaction that is open, or whose marker
+is at or above the high watermark: until the marker is replicated, another leader might not know the
+outcome.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""A note that a truncation leaves behind: the checkpointed recovery point is too high.
+"""A file that a truncation writes: the checkpointed recovery point is too high.
 
 The checkpoint of all logs is written periodically. After a crash, a log that was truncated and then
 written again must not be taken for one that was flushed up to the old point. The note is on the disk
@@ -11,12 +11,12 @@ FILE_NAME = "recovery-point-limit"
 
 
 def write_note(files: Files, directory: str, offset: int) -> None:
-    """Write that nothing at or above `offset` is known to be flushed, whatever the checkpoint says."""
+    """Note that nothing at or above `offset` is flushed, whatever the checkpoint says."""
     replace_file(files, f"{directory}/{FILE_NAME}", b"%d\n" % offset)
 
 
 def read_note(files: Files, directory: str) -> int | None:
-    """Return the limit, if there is one; 0 if it cannot be read."""
+    """Return the limit, None without a note; 0 if the note cannot be read."""
     path = f"{directory}/{FILE_NAME}"
     if not files.exists(path):
         return None

@@ -30,7 +30,7 @@ from headwater.seams.files import Files, OsFiles, read_file
 
 @dataclass(slots=True)
 class VerifyResult:
-    """What a check found; no problems means a sound log."""
+    """The result of a check; without problems the log is intact."""
 
     start_offset: int = 0
     end_offset: int = 0
@@ -78,7 +78,7 @@ class _Check:
         return self._verdict
 
     def _check_traces(self, end: int) -> None:
-        """Nothing may speak of offsets that the log does not have."""
+        """Check that snapshots and epochs do not go beyond the end of the log."""
         for offset in snapshots.offsets(self._files, self._directory):
             if offset > end:
                 self._problem(f"there is a snapshot at {offset}, but the log ends at {end}")
@@ -140,7 +140,7 @@ class _Check:
         self._next_offset = header.next_offset
 
     def _check_sequence(self, stem: str, header: BatchHeader) -> None:
-        """Each sequence once and in order; a producer that is new here may begin anywhere."""
+        """Check that sequences are unique and in order; a producer may begin with any number."""
         if header.producer_id < 0 or header.attributes & CONTROL:
             return
         where = f"{stem}{LOG}: producer {header.producer_id} at offset {header.base_offset}"
@@ -157,7 +157,7 @@ class _Check:
     def _check_offset_index(
         self, stem: str, base: int, batches: list[tuple[int, BatchHeader]]
     ) -> None:
-        """Every lookup must lead to a batch at or before the one a full scan finds."""
+        """Check that every lookup leads to a batch at or before the one a full scan finds."""
         if not self._files.exists(stem + INDEX):
             return
         index = OffsetIndex(self._files, stem + INDEX)
@@ -169,7 +169,7 @@ class _Check:
     def _check_time_index(
         self, stem: str, base: int, batches: list[tuple[int, BatchHeader]]
     ) -> None:
-        """An entry's timestamp is that of its batch, and no batch before it is newer."""
+        """Check that each entry matches its batch and that no earlier batch is newer."""
         if not self._files.exists(stem + TIME_INDEX):
             return
         newest, seen = -1, {}

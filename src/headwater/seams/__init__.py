@@ -1,4 +1,4 @@
-"""The only doors to the outside world: clock, randomness, files, network, tasks.
+"""The only access to the outside world: clock, randomness, files, network, tasks.
 
 Everything above takes a `Seams` and never imports time, random or sockets itself, so that the
 simulator can run a whole cluster in one deterministic thread.
@@ -25,4 +25,4 @@ class Seams:
     network: Network
     tasks: Tasks
     open_files: int = USUAL_OPEN_FILES
-    """How many descriptors the process may have."""
+    """The limit of open descriptors."""

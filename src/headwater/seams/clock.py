@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """Reads the time."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, for record timestamps. May jump either way."""
@@ -18,7 +18,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the operating system."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""

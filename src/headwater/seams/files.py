@@ -1,7 +1,7 @@
 """Files: raw descriptors and names, so that an acknowledged byte is in the page cache.
 
-`Files` is all that log, stores and checkpoints may do to a disk. Callers handle short
-counts (`write_fully`, `read_fully` do it); errors are OSError with errno.
+Logs, stores and checkpoints access the disk only through `Files`. Callers handle short
+counts (or use `write_fully`, `read_fully`); errors are OSError with errno.
 """
 
 import errno
@@ -26,7 +26,7 @@ class Pages(Protocol):
     """A mapped window of a file."""
 
     def view_resident(self, start: int, size: int) -> memoryview | None:
-        """Bytes of the window that are in the page cache, for a socket alone; None if some are not."""
+        """Return bytes of the page cache, for a socket only; None if some are missing."""
 
 
 class Files(Protocol):
@@ -35,7 +35,7 @@ class Files(Protocol):
     def open(
         self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False
     ) -> int:
-        """Return a descriptor; `create` makes an absent file, `exclusive` refuses an existing one."""
+        """Return a descriptor; `create` makes a missing file, `exclusive` refuses an existing one."""
 
     def close(self, fd: int) -> None:
         """Close the descriptor."""
@@ -44,13 +44,13 @@ class Files(Protocol):
         """Write at `offset`; the count may be short. At most IOV_MAX buffers."""
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
-        """Up to `size` bytes; short at the end of the file or when interrupted."""
+        """Return up to `size` bytes, fewer at the end of the file or if interrupted."""
 
     def pread_now(self, fd: int, size: int, offset: int) -> bytes | None:
         """Like pread, from the page cache only: None if the disk would have to be read."""
 
     def map(self, fd: int, offset: int, size: int) -> Pages | None:
-        """A window of the file, which may reach past its end; None if files cannot be mapped."""
+        """Map a window of the file, possibly past its end; None if files cannot be mapped."""
 
     def size(self, fd: int) -> int:
         """The file's length in bytes."""
@@ -62,10 +62,10 @@ class Files(Protocol):
         """Return when the file's data is on the disk."""
 
     def sync_dir(self, path: str) -> None:
-        """Return when the folder's names are on the disk."""
+        """Return when the entries of the folder are on the disk."""
 
     def mkdir(self, path: str) -> None:
-        """Make a folder and its parents; an existing one is fine."""
+        """Create a folder and its parents; do nothing if it exists."""
 
     def listdir(self, path: str) -> list[str]:
         """The names in a folder, sorted."""
@@ -95,10 +95,10 @@ class Files(Protocol):
         """Total and usable bytes of the disk that holds `path`."""
 
     def device(self, path: str) -> int:
-        """Which disk holds `path`: equal numbers, equal disks."""
+        """Return the device number of the disk that holds `path`."""
 
     def lock(self, path: str) -> int:
-        """Make and lock a file for this process; BlockingIOError if another one holds it."""
+        """Create and lock a file; raise BlockingIOError if another process holds the lock."""
 
 
 _PRIVATE_FILE = 0o600
@@ -106,7 +106,7 @@ _PRIVATE_FOLDER = 0o700
 
 
 class OsFiles:
-    """The operating system's file system. What it makes, only the broker's user can read."""
+    """The operating system's file system. Only the broker's user can read the files it creates."""
 
     def open(
         self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False
@@ -141,14 +141,15 @@ class OsFiles:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            # This file system cannot say what is cached; most of that kind keep everything in memory.
+            # This file system cannot tell what is cached; most such systems keep everything in
+            # memory.
             return os.pread(fd, size, offset)
         if count == size:
             return into  # type: ignore[return-value]
         return bytes(into[:count])
 
     def map(self, fd: int, offset: int, size: int) -> Pages | None:
-        """A shared mapping; the module is loaded when the first one is made."""
+        """Return a shared mapping; the first call imports the module."""
         from headwater.seams.pages import MappedPages
 
         try:
@@ -165,7 +166,7 @@ class OsFiles:
         os.ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
-        """Flush data and what is needed to read it back; those who append meanwhile wait little."""
+        """Flush the data and its size; write large files back first, so that appends wait less."""
         if os.fstat(fd).st_size >= LARGE_FILE:
             from headwater.seams.writeback import write_back
 
@@ -226,7 +227,7 @@ class OsFiles:
         return os.stat(path).st_dev
 
     def lock(self, path: str) -> int:
-        """An exclusive advisory lock that dies with the process."""
+        """Take an exclusive advisory lock that ends with the process."""
         import fcntl
 
         fd = self.open(path, create=True)
@@ -245,7 +246,7 @@ def run_in_turn(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def run_side_by_side(calls: Sequence[Callable[[], None]]) -> None:
-    """Run blocking calls on many threads: syncs that wait together are committed together."""
+    """Run blocking calls on many threads: the file system commits concurrent syncs together."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="headwater-sync") as threads:
@@ -254,7 +255,7 @@ def run_side_by_side(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def write_fully(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-    """Write every byte and return how many; OSError may leave a part behind."""
+    """Write every byte and return the count; after an OSError a part may be written."""
     done = 0
     pending = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
     while pending:
@@ -295,10 +296,10 @@ def read_file(files: Files, path: str) -> bytes:
 
 
 def replace_file(files: Files, path: str, content: bytes, *, sync: bool = True) -> None:
-    """Replace the file by `content`, atomically even in a power cut.
+    """Replace the file by `content`, atomically even in a power failure.
 
-    Without `sync` that holds only if the process is killed; the reader must then be able to check
-    the content and do without it.
+    Without `sync` it is atomic only if the process is killed: after a power failure the reader must
+    be able to detect a damaged file and do without it.
     """
     temporary = path + ".tmp"
     fd = files.open(temporary, create=True)

@@ -1,4 +1,4 @@
-"""How many files this process may open."""
+"""The limit of open files of this process."""
 
 import resource
 

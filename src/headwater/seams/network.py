@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
-"""Routers forget idle streams: without keep-alive the next request would wait in vain."""
+"""Routers drop idle connections: without keep-alive, the next request would get no answer."""
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -28,7 +28,7 @@ class Network(Protocol):
     async def serve(
         self, factory: ProtocolFactory, host: str, port: int, backlog: int
     ) -> ListenerHandle:
-        """Accept connections; each gets a protocol of its own. Port 0 takes a free one."""
+        """Accept connections, each with its own protocol. Port 0 takes a free port."""
 
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
@@ -51,7 +51,7 @@ class TcpNetwork:
     async def serve(
         self, factory: ProtocolFactory, host: str, port: int, backlog: int
     ) -> ListenerHandle:
-        """A TCP listener."""
+        """Open a TCP listener."""
         loop = asyncio.get_running_loop()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -68,7 +68,7 @@ class TcpNetwork:
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
     ) -> asyncio.BaseTransport:
-        """A TCP connection that the system keeps alive: a silent peer is noticed in two minutes."""
+        """Open a TCP connection with keep-alive, which detects a silent peer within two minutes."""
         transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
         stream = transport.get_extra_info("socket")
         if stream is not None:

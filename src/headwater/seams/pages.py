@@ -47,7 +47,7 @@ class MappedPages:
         self._resident_address = ctypes.addressof(ctypes.c_ubyte.from_buffer(self._resident))
 
     def view_resident(self, start: int, size: int) -> memoryview | None:
-        """The bytes from `start` of the file on, all in memory; else None.
+        """Return the bytes from `start` of the file on if all are in memory, else None.
 
         Pass them to a socket only: if the file is truncated, a system call that touches them fails,
         but Python code that touches them would crash the process.

@@ -11,7 +11,7 @@ class Randomness(Protocol):
     """A source of random numbers."""
 
     def uuid(self) -> Uuid:
-        """A fresh random id (version 4), never zero."""
+        """Return a new random id (version 4), never zero."""
 
     def below(self, limit: int) -> int:
         """A number from 0 to limit - 1."""
@@ -21,7 +21,7 @@ class SystemRandomness:
     """The operating system's randomness."""
 
     def uuid(self) -> Uuid:
-        """A fresh random id; one whose text starts with '-' is drawn again, as tools take it for an option."""
+        """Return a new random id, never one that starts with '-': tools take that for an option."""
         while True:
             raw = bytearray(os.urandom(16))
             raw[6] = raw[6] & 0x0F | 0x40

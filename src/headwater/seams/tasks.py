@@ -1,7 +1,7 @@
-"""Background work: named tasks whose failure is logged, and calls off the loop thread.
+"""Background work: named tasks whose failure is logged, and blocking calls on threads.
 
-Calls of one kind share a lane, a few threads of their own, so that a queue of slow ones (a codec)
-never delays others (a flush that a client waits for).
+Each kind of call has a lane with its own threads, so that a queue of slow calls (a codec) never
+delays others (a flush that a client waits for).
 """
 
 import asyncio
@@ -19,24 +19,24 @@ log = logging.getLogger(__name__)
 
 
 class Lane(Enum):
-    """Who waits for the call."""
+    """The kind of a blocking call; each kind has its own threads."""
 
     JOURNAL = "journal"
     """Changes of metadata."""
     FLUSH = "flush"
-    """Flushes, including those that acknowledgements wait for."""
+    """Flushes, including those that acknowledgments wait for."""
     READ = "read"
-    """Reads of what the page cache lacks, for fetches."""
+    """Reads for fetches of data that is not in the page cache."""
     CODEC = "codec"
-    """Recompression and checks of large batches; dropped at a stop."""
+    """Recompression and checks of large batches; a stop drops queued ones."""
     FILES = "files"
     """Truncations, renames of folders, checkpoints."""
     REMOVAL = "removal"
-    """Nobody waits: the files of deleted partitions are unlinked."""
+    """Removal of the files of deleted partitions; no request waits for it."""
 
 
 class Tasks(Protocol):
-    """Work beside the request path."""
+    """Work outside of the request path."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         """Run a coroutine; if it raises, the error is logged with its name."""
@@ -45,7 +45,7 @@ class Tasks(Protocol):
         """Run a blocking call (fsync, unlink, recompression) off the loop thread."""
 
     def run_all(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Run blocking calls and return when all are done; only where the loop has nothing to do."""
+        """Run blocking calls and return when all are done; only while the loop may block."""
 
     def close(self) -> None:
         """Wait for the calls that write to the disk, and end the threads.
@@ -92,7 +92,7 @@ class LoopTasks:
         return asyncio.get_running_loop().run_in_executor(pool, call)
 
     def run_all(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Run the calls in parallel: a disk takes many flushes about as quickly as one."""
+        """Run the calls in parallel: many flushes take a disk about as long as one."""
         run_side_by_side(calls)
 
     def close(self) -> None:

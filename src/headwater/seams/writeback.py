@@ -1,8 +1,8 @@
-"""Write-back of large files in pieces, so that those who append to them meanwhile do not wait.
+"""Write-back of large files in pieces, so that concurrent appends do not wait.
 
-A sync of a file with many unwritten pages lets nobody add to the file until most of them are on the
-disk: with 64 MiB, writes of 1 MiB beside it took up to 140 ms. Writing the pages out a piece at a
-time first leaves little to the sync, and the same writes take 25 ms at most.
+A sync of a file with many dirty pages blocks appends to the file until most of the pages are on the
+disk: with 64 MiB, concurrent writes of 1 MiB took up to 140 ms. Writing the pages piece by piece
+first leaves little for the sync, and the same writes take 25 ms at most.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import os
 
 PIECE = 4 << 20
 ROUNDS = 4
-"""The file grows meanwhile: passes over it before the sync gets what is left."""
+"""Passes over a file that keeps growing, before the sync writes the rest."""
 _WRITE_AND_WAIT = 7
 """SYNC_FILE_RANGE_WAIT_BEFORE, _WRITE and _WAIT_AFTER."""
 _NOT_OFFERED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE})
@@ -23,10 +23,10 @@ if _sync_file_range is not None:
 
 
 def write_back(fd: int) -> None:
-    """Write the unwritten pages of a file out, in pieces; what follows the last whole one is left.
+    """Write the dirty pages of a file in pieces, except those after the last whole piece.
 
-    Nothing is durable after this: the file still has to be synced. An error is reported once, here,
-    and not again by the sync.
+    Nothing is durable after this: the file still has to be synced. The kernel reports a write error
+    once, here, and not again to the sync.
     """
     if _sync_file_range is None:
         return

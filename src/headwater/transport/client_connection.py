@@ -1,6 +1,6 @@
-"""The client end of one stream: sends requests, receives answers, and fails those that are late.
+"""The client end of one stream: sends requests, receives answers, and enforces timeouts.
 
-Requests have the newest version that both sides know, by one ApiVersions request. Any number of
+Requests use the newest version that both sides know, from one ApiVersions request. Any number of
 requests may be in flight; a broker answers them in order. A broken connection stays broken: its
 owner opens another.
 """
@@ -56,9 +56,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         timeout_s: float = 30.0,
         setup_timeout_s: float | None = None,
     ) -> "ClientConnection":
-        """Connect and learn which versions the broker speaks, all within `setup_timeout_s`.
+        """Connect and ask which versions the broker supports, all within `setup_timeout_s`.
 
-        OSError if nothing listens there, KafkaError if the peer does not speak Kafka.
+        Raises OSError if nothing listens there, KafkaError if the peer is not a Kafka broker.
         """
         connection = cls(f"{host}:{port}", client_id, timeout_s)
         limit_s = timeout_s if setup_timeout_s is None else setup_timeout_s
@@ -97,14 +97,15 @@ class ClientConnection(asyncio.BufferedProtocol):
     def start(self, request: Struct, version: int) -> "asyncio.Future[Frame]":
         """Send `request` now; its answer comes as a frame, to be read with `decode`.
 
-        For loops with many requests in flight and deadlines of their own: no task, no timer.
+        For loops with many requests in flight and their own deadlines: this makes no task and no
+        timer.
         """
         return self.start_reading(request, version, _as_it_is)
 
     def start_reading(self, request: Struct, version: int, read: Read[T]) -> "asyncio.Future[T]":
-        """Send `request` now; `read` gets the answer as soon as it is there.
+        """Send `request` now; `read` gets the answer as soon as it arrives.
 
-        That is before a task that awaits the future runs.
+        `read` runs before any task that awaits the future.
         """
         correlation_id = self._write(request, version)
         reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -112,11 +113,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         return reply
 
     def send_one_way(self, request: Struct, version: int) -> None:
-        """Send `request`, to which no answer comes (Produce with acks=0)."""
+        """Send a `request` that is not answered (Produce with acks=0)."""
         self._write(request, version)
 
     def decode(self, frame: Frame, answer: type[Answer], version: int) -> Answer:
-        """Return the answer in `frame`; one that cannot be read closes the connection."""
+        """Return the answer in `frame`; an unreadable one closes the connection."""
         key = key_of(answer)
         try:
             _, body = read_response_header(frame, key, version)
@@ -163,18 +164,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         return len(self._waiting)
 
     def idle_for_s(self, now_s: float) -> float:
-        """Return for how long nothing was sent or is due; `now_s` is the loop's time."""
+        """Return for how long nothing was sent or expected; `now_s` is the loop's time."""
         return 0.0 if self._waiting else now_s - self._used_s
 
     @property
     def backlog(self) -> int:
-        """Bytes that the socket has not taken yet."""
+        """Bytes that the socket has not accepted yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Close the stream once what was written is sent; requests in flight fail at once.
+        """Close the stream after the written bytes are sent; requests in flight fail at once.
 
-        If the peer takes no more bytes, the stream is aborted after the request timeout.
+        If the peer accepts no more bytes, the stream is aborted after the request timeout.
         """
         transport = self._transport
         if transport is not None and not transport.is_closing():
@@ -185,13 +186,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._fail(self._broken())
 
     def abort(self, why: KafkaError) -> None:
-        """Abort the stream, with what is still to be sent; requests in flight fail with `why`."""
+        """Abort the stream and discard unsent bytes; requests in flight fail with `why`."""
         if self._transport is not None:
             self._transport.abort()
         self._fail(why)
 
     async def learn_versions(self) -> None:
-        """Ask which versions the broker speaks; it may advertise more after authentication."""
+        """Ask which versions the broker supports; it may advertise more after authentication."""
         request = ApiVersionsRequest(
             client_software_name="headwater", client_software_version=__version__
         )
@@ -225,7 +226,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 return await reply
         except TimeoutError:
             late = self._timed_out(API[key_of(type(request))].name, timeout_s)
-            self.abort(late)  # later answers would be taken for the answers of earlier requests
+            self.abort(late)  # later answers would be matched to earlier requests
             raise late from None
 
     def _write(self, request: Struct, version: int) -> int:
@@ -239,7 +240,6 @@ class ClientConnection(asyncio.BufferedProtocol):
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -247,7 +247,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Complete the requests whose answers are whole now."""
+        """Complete the requests whose answers have arrived."""
         self._used_s = asyncio.get_running_loop().time()
         try:
             for frame in self._reader.received(nbytes):

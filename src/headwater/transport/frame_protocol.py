@@ -1,9 +1,9 @@
 """The server end of one stream: bytes in, whole frames out, in order and within bounds.
 
 A frame is passed on as positions in the receive buffer, so that a produce request can be written to
-the disk from the bytes the kernel put there. This object owns the buffer; slices of it are good
+the disk from the bytes the kernel put there. This object owns the buffer; slices of it are valid
 until `before_reuse` returns. Memory grows with the bytes received, never with the length a peer
-claims. A frame that needs more than all peers together may hold waits (`transport/memory.py`).
+claims. A frame for which the memory budget has no room waits (`transport/memory.py`).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from headwater.transport.memory import MemoryBudget
 FIRST_BUFFER = 16 * 1024
 RESTING_BUFFER = 64 * 1024
 ROOMY_BUFFER = 256 * 1024
-"""A peer that keeps filling its buffer gets a larger one, up to this."""
+"""The largest buffer of a peer that keeps filling its buffer."""
 GROWTH_STEP = 1024 * 1024
 TRUST = 15
 """The buffer grows to at most this many times the bytes received of an announced frame."""
@@ -29,7 +29,7 @@ _read_size = Struct(">i").unpack_from
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
-    """Receives frames and bounds what one peer can take of a tick."""
+    """Receives frames, and limits the share of a tick that one peer gets."""
 
     # Python stops optimizing attributes of an object that has more than thirty of them in a dict.
     __slots__ = (
@@ -59,28 +59,28 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.max_frame = max_frame
         self.memory = memory or MemoryBudget(UNLIMITED)
         self.on_frame = on_frame
-        """Called with each whole frame: `buffer[start:end]`, good until `before_reuse`."""
+        """Called with each whole frame: `buffer[start:end]`, valid until `before_reuse`."""
         self.buffer = bytearray(FIRST_BUFFER)
         self.view = memoryview(self.buffer)
         self.transport: asyncio.Transport | None = None
         self.frames_read = 0
-        # Bytes of frames passed on, and of responses; counted when the buffer is rewound or sent.
+        # Bytes of frames passed on, and of responses; updated when the buffer is rewound or sent.
         self.bytes_in = 0
         self.bytes_out = 0
-        # Whether frames are being passed on: responses that are ready leave at the turn's end.
+        # Whether frames are being passed on: responses that are ready are sent at the turn's end.
         self.in_turn = False
         self._start = 0
         self._end = 0
         self._holds = 0
-        # Whether the transport is asking for room: until it has read, it must not be stopped, closed
-        # or written to.
+        # Whether the transport is inside `get_buffer`: until it has read, it must not be paused,
+        # closed or written to.
         self.lending = False
         self._turn_pending = False
 
     # -- for subclasses
 
     def turn_ended(self) -> None:
-        """Send what is ready: the frames of this turn were passed on."""
+        """Send the responses that are ready: all frames of this turn were passed on."""
 
     def before_reuse(self) -> None:
         """Release every slice: the buffer is about to be overwritten."""
@@ -91,7 +91,6 @@ class FrameProtocol(asyncio.BufferedProtocol):
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         self.transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -108,7 +107,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         return self.view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on the frames that are whole now."""
+        """Pass on the frames that are complete."""
         self._end += nbytes
         if not self._holds:
             self._run_turn()
@@ -118,21 +117,21 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._pause_if_held()  # the hold may have come while room was made
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give back the memory: the stream is gone."""
+        """Free the memory of the connection."""
         self.memory.leave(self)
 
     def pause_writing(self) -> None:
-        """Take no more frames: the peer reads its answers too slowly."""
+        """Stop passing on frames: the peer reads its answers too slowly."""
         self.hold()
 
     def resume_writing(self) -> None:
-        """Take frames again: the peer has caught up."""
+        """Pass on frames again: the peer has caught up."""
         self.release()
 
     # -- back-pressure
 
     def hold(self) -> None:
-        """Take no further frames until `release`; holds add up."""
+        """Pass on no further frames until `release`; each hold needs its own release."""
         self._holds += 1
         if self._holds == 1 and self.transport is not None:
             if self.lending:
@@ -157,14 +156,14 @@ class FrameProtocol(asyncio.BufferedProtocol):
         return self._holds > 0
 
     def put_back(self, start: int) -> None:
-        """Hold, and take the frame at `start` again once released; only for use in `on_frame`."""
+        """Hold, and pass on the frame at `start` again after `release`; only for `on_frame`."""
         self._start = start - 4
         self.frames_read -= 1
         self.hold()
         self.turn_ended()
 
     def rewind(self) -> None:
-        """Start again at the front if every frame was taken; no slice may be in use."""
+        """Reuse the buffer from its start if every frame was passed on; no slice may be in use."""
         if self._start == self._end:
             self.bytes_in += self._end
             self._start = self._end = 0
@@ -176,7 +175,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._replace(FIRST_BUFFER)
 
     def close(self) -> None:
-        """Close the stream once what was written is sent."""
+        """Close the stream after the written bytes are sent."""
         if self.lending:
             asyncio.get_running_loop().call_soon(self.close)
         elif self.transport is not None and not self.transport.is_closing():
@@ -191,7 +190,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     # -- memory
 
     def missing(self) -> int:
-        """Return how many bytes the unfinished frame lacks."""
+        """Return the number of missing bytes of the unfinished frame."""
         rest = self._end - self._start
         return 4 + _read_size(self.buffer, self._start)[0] - rest if rest >= 4 else 4 - rest
 
@@ -224,7 +223,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self.hold()
 
     def _fits_otherwise(self, rest: int, capacity: int) -> bool:
-        """Return whether taken frames leave room, or the buffer may grow as its peer is busy."""
+        """Return whether a rewind makes enough room, or the buffer may grow for a busy peer."""
         if not self._start:
             return False
         return rest <= capacity // 2 or (capacity < ROOMY_BUFFER and not self.memory.tight)
@@ -276,7 +275,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def _make_room(self) -> None:
         rest, capacity = self._end - self._start, len(self.buffer)
         if self._start and capacity < ROOMY_BUFFER and not self.memory.tight:
-            # Slices of the old buffer stay good, so the tick need not end.
+            # Slices of the old buffer stay valid, so the tick need not end.
             self._replace(2 * capacity)
             return
         self.before_reuse()

@@ -1,13 +1,13 @@
-"""One budget for the bytes that peers make a server hold: received, waiting and not yet sent.
+"""One budget for the bytes that peers make a server hold: received, queued and not yet sent.
 
 Pure accounting. A connection is charged for its receive buffer beyond the small one that every
 connection has, for batches that wait for a codec, for large requests until they are handled, and
 for answers that its peer does not read.
 
 While the budget is used up, a frame that needs a larger buffer waits; smaller requests are served,
-so that groups keep their sessions in a flood. One frame at a time may pass the limit, so that some
-frame can always be completed, unless requests in work will give memory back. `stuck` names the
-connections that hold memory and make no progress: closing them frees it for the others.
+so that groups keep their sessions under overload. One frame at a time may exceed the limit, so that
+some frame can always be completed, unless requests in progress will free memory. `stuck` returns
+the connections that hold memory and make no progress: closing them frees it for the others.
 """
 
 from typing import Protocol
@@ -26,7 +26,7 @@ class MemoryHolder(Protocol):
         """The number of whole frames so far."""
 
     def missing(self) -> int:
-        """Return how many bytes its unfinished frame lacks."""
+        """Return the number of missing bytes of its unfinished frame."""
 
     def progress(self) -> int | None:
         """Return a number that grows with each byte moved; None while the server makes it wait."""
@@ -56,11 +56,11 @@ class MemoryBudget:
         self.tight = False
         """Whether three quarters are used: then no connection keeps a larger buffer than it needs."""
         self.working = 0
-        """The part of `used` that the server frees without the help of a peer."""
+        """The part of `used` that the server frees without any action of a peer."""
         self.held: dict[MemoryHolder, int] = {}
         self._waiting: dict[MemoryHolder, int] = {}
         self._exempt: tuple[MemoryHolder, int] | None = None
-        """The holder that may pass the limit, and the number of its frame."""
+        """The holder that may exceed the limit, and the number of its frame."""
         self._looks: dict[MemoryHolder, int] = {}
         self._granting = False
 
@@ -128,7 +128,7 @@ class MemoryBudget:
 
     def _next(self) -> MemoryHolder | None:
         if self._exempt is not None and self._exempt[0].frames_read != self._exempt[1]:
-            self._exempt = None  # that frame is complete: another may be exempt
+            self._exempt = None  # that frame is complete: another one may be exempt
         if not self._waiting:
             return None
         first, size = next(iter(self._waiting.items()))
@@ -147,7 +147,7 @@ class MemoryBudget:
     def stuck(self) -> list[MemoryHolder]:
         """Return the connections to close: those that made no progress since the last call, largest first.
 
-        Empty while the budget suffices, so that slow peers are closed in a flood only.
+        Empty while the budget suffices, so that slow peers are closed under overload only.
         """
         self._grant()
         if not self._waiting and self.used <= self.limit:

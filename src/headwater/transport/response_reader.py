@@ -1,7 +1,7 @@
 """Bytes in, whole frames out, for the client end; large frames are not copied.
 
-Small frames are cut out of one reused buffer. One that does not fit gets memory of its own, which
-the kernel fills directly and which the frame then owns. Memory that is no longer referenced is
+Small frames are cut out of one reused buffer. A frame that does not fit gets its own memory, which
+the kernel fills directly. Memory that is no longer referenced is
 reused, which saves the system from mapping new pages. It grows with the bytes received, never far
 beyond them.
 """
@@ -22,7 +22,7 @@ SPARES = 6
 _STEP = 256 * 1024
 """Memory of large frames is rounded up to this, so that the next one fits into it."""
 _NOBODY_ELSE = 3
-"""References to an unused spare while it is counted: the list's, the loop's, getrefcount's."""
+"""References to an unused spare while they are counted: the list, the loop, getrefcount."""
 _SIZE = 4
 _read_size = Struct(">i").unpack_from
 
@@ -52,7 +52,7 @@ class ResponseReader:
         return memoryview(self._large)[self._large_filled : self._large_size]
 
     def received(self, count: int) -> list[Frame]:
-        """Take note of `count` received bytes, and return the frames that are whole now."""
+        """Count `count` received bytes, and return the frames that are complete now."""
         if self._large is None:
             self._filled += count
             return self._cut()
