@@ -128,7 +128,12 @@ def test_a_broker_that_is_silent_is_given_up_on() -> None:
             await connection.call(MetadataRequest(), MetadataResponse)
 
     asyncio.run(
-        talk(lambda key, _: versions(metadata=(0, 9)) if key == 18 else None, work, timeout_s=0.05)
+        talk(
+            lambda key, _: versions(metadata=(0, 9)) if key == 18 else None,
+            work,
+            timeout_s=0.05,
+            setup_timeout_s=60,
+        )
     )
 
 
