@@ -4,6 +4,7 @@ import contextlib
 import random
 import threading
 import time
+from collections import Counter
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -38,7 +39,7 @@ class RecreatedTopic:
         self.count = 0
         self.problems: list[str] = []
         self.acknowledged: dict[tuple[int, int], bytes] = {}
-        """By partition and offset: the records of the present life."""
+        """By partition and offset: the records of the present life that were not deleted."""
         self.life = 0
         self.deletions = 0
         self._steady = threading.Event()
@@ -51,6 +52,7 @@ class RecreatedTopic:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, **CONFLUENT_QUICK})
         self._own_admin = headwater.Admin(bootstrap_servers=bootstrap)
         self._topic_id: bytes | None = None
+        self._starts: dict[int, int] = {}
         self._stop = threading.Event()
         # The life that each writer writes for: at most one behind, so that no older record comes late.
         self._written_lives = [0, 0]
@@ -101,9 +103,14 @@ class RecreatedTopic:
         value = message.value() or b""
         with self._lock:
             self.count += 1
-            if self._steady.is_set() and int(value.partition(b":")[0]) == self.life:
-                at = (message.partition() or 0, message.offset() or 0)
-                self.acknowledged[at] = value
+            partition, offset = message.partition() or 0, message.offset()
+            if offset is None or not self._steady.is_set():
+                return  # no offset: the broker only knows that it has the record
+            if int(value.partition(b":")[0]) == self.life and offset >= self._start_of(partition):
+                self.acknowledged[partition, offset] = value
+
+    def _start_of(self, partition: int) -> int:
+        return self._starts.get(partition, 0)
 
     def again(self) -> None:
         """Truncate it, delete it and create it, with writers at work; then wait for records."""
@@ -113,7 +120,7 @@ class RecreatedTopic:
                 raise TimeoutError("a writer of the topic's former life does not end")
             time.sleep(0.005)
         if self._random.random() < 0.5:
-            self._truncate()
+            self.truncate()
         with self._lock:
             self._steady.clear()
         self._delete()
@@ -135,7 +142,7 @@ class RecreatedTopic:
             time.sleep(0.01)
         with self._lock:
             self._topic_id = found
-            self.acknowledged = {}
+            self.acknowledged, self._starts = {}, {}
             self.life += 1
             self._steady.set()
 
@@ -161,21 +168,30 @@ class RecreatedTopic:
         except headwater.errors.KafkaError:
             return None
 
-    def _truncate(self) -> None:
+    def truncate(self) -> None:
         """DeleteRecords moves the start of every partition to its end.
 
         Our admin does it: librdkafka's asks the leader that it knew first, for minutes.
         """
+        starts = self._delete_everything()
+        with self._lock:
+            self._starts = {at.partition: start for at, start in starts.items()}
+            self.acknowledged = {
+                (partition, offset): value
+                for (partition, offset), value in self.acknowledged.items()
+                if offset >= self._start_of(partition)
+            }
+        time.sleep(self._random.choice((0.0, 0.4)))  # with and without a checkpoint in between
+
+    def _delete_everything(self) -> dict[TopicPartition, int]:
         everything = {TopicPartition(self.TOPIC, number): -1 for number in range(PARTITIONS)}
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                self._own_admin.delete_records(everything)
-                break
+                return self._own_admin.delete_records(everything)
             except headwater.errors.KafkaError as failure:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"cannot delete records: {failure}") from failure
-        time.sleep(self._random.choice((0.0, 0.4)))  # with and without a checkpoint in between
 
     def finish(self) -> None:
         """Send nothing more and wait for what is under way."""
@@ -197,7 +213,19 @@ class RecreatedTopic:
         """What is wrong with the records of the last life."""
         lost = [at for at, value in self.acknowledged.items() if there.get(at) != value]
         old = [at for at, value in there.items() if int(value.partition(b":")[0]) < self.life - 1]
-        problems = [f"{self.TOPIC}: {len(lost)} acknowledged records are lost: {lost[:3]}"] * bool(
-            lost
-        )
-        return problems + [f"{self.TOPIC}: records of former topics at {old[:3]}"] * bool(old)
+        values = Counter(there.values())
+        doubled = [value[:20] for value, times in values.items() if times > 1 and _once(value)]
+        return [
+            f"{self.TOPIC}: {len(found)} {what}, such as {found[:3]}"
+            for what, found in (
+                ("acknowledged records are lost", lost),
+                ("records of former topics", old),
+                ("records of an idempotent producer are doubled", doubled),
+            )
+            if found
+        ]
+
+
+def _once(value: bytes) -> bool:
+    """Whether the record is of the writer that is idempotent."""
+    return value.split(b":", 2)[1] == b"0"

@@ -59,11 +59,14 @@ def test_a_sound_history_has_no_problems() -> None:
         ([stored(0, 1), stored(1, 0), total(2)], "reordered: "),
         ([ack(1, 0), stored(0, 1), stored(1, 0), total(2)], "comes right after number -1"),
         ([ack(0, 0), ack(0, 1), stored(0, 0), stored(1, 1), total(2)], "one offset for two"),
+        ([ack(-1, 0), stored(0, 1), stored(1, 0), total(2)], "comes right after number -1"),
         ([stored(0, 5), total(2)], "never sent: "),
         ([read(0, 0), total(1)], "read what is not stored: "),
         ([read(0, 0), read(0, 1), stored(0, 0), total(2)], "changed under a reader: "),
         ([ack(0, 0), stored(0, 0), ack(1, 1), stored(1, 1), read(0, 0), total(2)], "missed: "),
+        ([{"t": 0, "what": "group", "group": "g"}, stored(0, 0), total(1)], "missed: "),
         ([commit("commit", 1, 2, 7), commit("committed", 3, 4, 6)], "went back: "),
+        ([commit("commit", 1, 2, 7), commit("committed", 3, 4, -1)], "went back: "),
         ([commit("commit", 1, 2, 7), commit("commit", 3, 4, 6)], "went back: "),
         ([commit("committed", 1, 2, 7), commit("committed", 3, 4, 6)], "went back: "),
         ([{"t": 0, "what": "problem", "text": "broker 1 ended by itself"}], "ended by itself"),
@@ -101,3 +104,8 @@ def test_the_audit_sees_replicas_that_differ(
     problems = compare_replicas("t-0", contents, {7})
     assert bool(problems) == bool(problem)
     assert not problem or any(problem in text for text in problems), problems
+
+
+def test_the_audit_sees_a_replica_that_lost_its_beginning() -> None:
+    problems = compare_replicas("t-0", {1: [FIRST, SECOND], 2: [SECOND]}, {2, 7})
+    assert problems == ["t-0: 1 acknowledged records are missing on broker 2, such as those at [2]"]

@@ -3,7 +3,7 @@
 - An acknowledged record is stored where its acknowledgment said.
 - A record of an idempotent producer is stored once.
 - The records of one client and key are stored in the order in which they were sent.
-- What a member of a group read is what is stored, and each group reads everything acknowledged.
+- What a member of a group read is what is stored, and each group reads everything that is stored.
 - The committed offset of a group does not go back, and nobody commits below what was committed.
 """
 
@@ -52,6 +52,8 @@ def check(events: Iterable[Event], *, whole: bool = True) -> Findings:
         match event["what"]:
             case "client" | "ack" | "unsure" | "total" | "stored":
                 records.add(event)
+            case "group":
+                reads.add_group(event["group"])
             case "read":
                 reads.add(event)
             case "commit" | "committed":
@@ -149,7 +151,7 @@ class _Records:
                 yield f"{written} is at {before} and at {place}"
 
     def _reordered(self) -> Iterator[str]:
-        acknowledged = set(self._acknowledged.values())
+        acknowledged = self._somewhere.union(self._acknowledged.values())
         newest: dict[tuple[str, str], int] = {}
         for place in sorted(self.stored):
             written = self.stored[place]
@@ -178,6 +180,9 @@ class _Reads:
         self._changed: list[str] = []
         self._count = 0
 
+    def add_group(self, group: str) -> None:
+        self._read.setdefault(group, {})
+
     def add(self, event: Event) -> None:
         self._count += 1
         place, written = _place(event), _written(event)
@@ -195,7 +200,7 @@ class _Reads:
             ]
             missed = [
                 f"group {group} never read {written} at {place}"
-                for place, written in findings.acknowledged.items()
+                for place, written in stored.items()
                 if place not in read
             ]
             findings.problems += _shown("read what is not stored", uncommitted)

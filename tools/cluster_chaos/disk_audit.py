@@ -56,7 +56,10 @@ def batches_in(folder: Path) -> list[StoredBatch]:
 def compare_replicas(
     name: str, contents: Mapping[int, Sequence[StoredBatch]], acknowledged: Collection[int] = ()
 ) -> list[str]:
-    """How the replicas of a partition differ, above the latest start of any of them."""
+    """How the replicas of a partition differ, above the latest start of any of them.
+
+    Every one of the acknowledged offsets must be on every replica.
+    """
     starts = [has[0].base_offset for has in contents.values() if has]
     start = max(starts, default=0)
     kept = {
@@ -64,11 +67,11 @@ def compare_replicas(
         for broker, has in contents.items()
     }
     problems = []
-    for broker, has in kept.items():
+    for broker, has in contents.items():
         covered = {
             offset for batch in has for offset in range(batch.base_offset, batch.last_offset + 1)
         }
-        missing = sorted(offset for offset in acknowledged if start <= offset not in covered)
+        missing = sorted(offset for offset in acknowledged if offset not in covered)
         if missing:
             problems.append(
                 f"{name}: {len(missing)} acknowledged records are missing on broker {broker}, such "

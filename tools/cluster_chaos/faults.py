@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from headwater.controller.store.znodes import CONTROLLER
 from headwater.testing import Cluster
@@ -17,6 +18,10 @@ ROLES = ("leader", "leader", "controller", "coordinator", "any")
 FARTHEST_JUMP_S = 3000.0
 """Beyond an hour a broker refuses records from clients with the right time, as it must."""
 COORDINATOR_TOPIC = "__consumer_offsets"
+
+
+class NothingToHit(Exception):
+    """What a fault would change is down already because of another."""
 
 
 class Hit(NamedTuple):
@@ -41,7 +46,7 @@ class Target:
     ended: set[int] = field(default_factory=set)
     """Brokers that were killed or stopped."""
     paused: set[int] = field(default_factory=set)
-    altered: set[int] = field(default_factory=set)
+    altered: dict[int, tuple[float, Disk]] = field(default_factory=dict)
     """Brokers whose clock or disk is not the machine's."""
     broken: set[int] = field(default_factory=set)
     """Brokers whose disk fails: they end by themselves."""
@@ -74,16 +79,23 @@ class Target:
         self.paused -= set(brokers)
 
     def pause(self, broker: int) -> None:
-        if self.cluster.runs(broker):
-            self.cluster.pause(broker)
-            self.paused.add(broker)
+        self._require(broker)
+        self.cluster.pause(broker)
+        self.paused.add(broker)
 
     def alter(self, broker: int, *, clock_s: float = 0, disk: Disk = Disk.WORKS) -> None:
-        if self.cluster.runs(broker):
-            self.shim.set(self.cluster.pid(broker), clock_s=clock_s, disk=disk)
-            self.altered.add(broker)
-            if disk is Disk.FAILS:
-                self.broken.add(broker)
+        """Move its clock or break its disk, and leave the other as it is."""
+        self._require(broker)
+        clock_before, disk_before = self.altered.get(broker, (0.0, Disk.WORKS))
+        altered = clock_s or clock_before, max(disk, disk_before)
+        self.shim.set(self.cluster.pid(broker), clock_s=altered[0], disk=altered[1])
+        self.altered[broker] = altered
+        if disk is Disk.FAILS:
+            self.broken.add(broker)
+
+    def _require(self, broker: int) -> None:
+        if not self.cluster.runs(broker):
+            raise NothingToHit
 
 
 Fault = Callable[[Target], Hit]
@@ -218,15 +230,17 @@ def _store_down(at: Target) -> Hit:
 @_fault("new controller")
 def _new_controller(at: Target) -> Hit:
     """Delete /controller, as an operator may with zkCli."""
-    if not at.store_down:
-        client = KazooClient(at.store.address, timeout=10)
-        client.start(timeout=60)
-        try:
-            if client.exists(CONTROLLER):
-                client.delete(CONTROLLER)
-        finally:
-            client.stop()
-            client.close()
+    if at.store_down:
+        raise NothingToHit
+    client = KazooClient(at.store.address, timeout=10)
+    client.start(timeout=60)
+    try:
+        client.delete(CONTROLLER)
+    except NoNodeError:
+        raise NothingToHit from None
+    finally:
+        client.stop()
+        client.close()
     return Hit(CONTROLLER, 0.0)
 
 

@@ -154,10 +154,14 @@ class ConfluentMember:
 class CommitWatch:
     """Asks for the committed offsets of groups again and again."""
 
-    def __init__(self, bootstrap: str, groups: list[str], history: History) -> None:
+    def __init__(
+        self, bootstrap: str, groups: list[str], places: list[TopicPartition], history: History
+    ) -> None:
         self._admin = headwater.Admin(bootstrap_servers=bootstrap, **QUICK)
-        self._groups = groups
+        self._groups, self._places = groups, places
         self._history = history
+        for group in groups:
+            history.note("group", group=group)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="commit watch", daemon=True)
         self._thread.start()
@@ -175,10 +179,10 @@ class CommitWatch:
         except KafkaError:
             return {}
         offsets = {at: place.offset for at, place in found.items()}
-        for (topic, partition), offset in offsets.items():
+        for at in self._places:  # a place without an offset counts: it may have had one
             self._history.note(
-                "committed", began=began, group=group, topic=topic, partition=partition,
-                offset=offset,
+                "committed", began=began, group=group, topic=at.topic, partition=at.partition,
+                offset=offsets.get(at, -1),
             )  # fmt: skip
         return offsets
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from headwater.processes.child import NotStarted
-from tools.cluster_chaos.faults import FAULTS, SURVIVED, Target
+from tools.cluster_chaos.faults import FAULTS, SURVIVED, NothingToHit, Target
 from tools.cluster_chaos.history import History
 
 START_TIMEOUT_S = 180.0
@@ -67,6 +67,8 @@ class Nemesis:
             # Whatever else is cut or down makes an orderly stop slow; then it was killed.
             self._target.ended |= {one for one in self._brokers() if not self._runs(one)}
             self._history.note("slow stop", kind=kind, error=str(slow))
+            return 0.0
+        except NothingToHit:
             return 0.0
         self._history.note("fault", kind=kind, target=hit.target, lasts_s=round(hit.lasts_s, 2))
         return hit.lasts_s

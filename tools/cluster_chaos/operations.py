@@ -38,6 +38,7 @@ class Operator:
             "election": self._elect,
             "reassignment": self._move,
             "topic recreated": recreated.again,
+            "topic truncated": recreated.truncate,
             "member changed": change_member,
         }
         self._stop = threading.Event()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import headwater
+from headwater.errors import KafkaError
 from headwater.model import TopicPartition
 from headwater.processes.child import NotStarted
 from headwater.testing import Cluster
@@ -32,7 +33,6 @@ HEAL_TIMEOUT_S = 120.0
 ALONE = 0.25
 """How often a fault comes to a cluster that is in sync, and has to be survived."""
 MOVED = "moved"
-PROGRESS = 20
 PARTITIONS = {"orders": 3, "payments": 2, MOVED: 2}
 """Written to by our producers, by confluent-kafka's, by both."""
 SETTINGS = {
@@ -114,7 +114,7 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _: None) 
                 load.finish(report)
                 _read_back(cluster.bootstrap, history)
                 replicas = _replicas(cluster.bootstrap)
-            except (TimeoutError, NotStarted) as failure:
+            except (TimeoutError, NotStarted, KafkaError) as failure:
                 report.problems.append(f"it did not heal: {failure}")
         history.close()
         report.findings = check(read_history(history.file), whole=bool(replicas))
@@ -173,7 +173,7 @@ class Load:
         for group in self.groups:
             self._join(group)
             self._join(group)
-        self._watch = CommitWatch(bootstrap, list(self.groups), history)
+        self._watch = CommitWatch(bootstrap, list(self.groups), _places(), history)
         self._recreated = RecreatedTopic(bootstrap, seeded(), replicas=3, patience_s=HEAL_TIMEOUT_S)
         self._operator = Operator(
             bootstrap,
@@ -197,7 +197,7 @@ class Load:
             members.pop(0).finish()
 
     def wait_for_progress(self) -> None:
-        """Wait until every writer has acknowledgments that it did not have before."""
+        """Wait until every writer has new acknowledgments for all its keys."""
         self._wait_for_writers(self.writers)
 
     def wait_for_survivors(self, kind: str) -> None:
@@ -214,12 +214,14 @@ class Load:
         )
 
     def _wait_for_writers(self, writers: Sequence[Writer]) -> None:
-        goals = {writer.name: writer.acknowledged + PROGRESS for writer in writers}
+        """Wait for records of each key, so of each partition, that are sent from now on."""
+        moment = time.monotonic()
 
-        def behind() -> list[str]:
-            return [w.name for w in writers if w.acknowledged < goals[w.name]]
+        def behind() -> dict[str, list[str]]:
+            found = {writer.name: writer.keys_behind(moment) for writer in writers}
+            return {name: keys for name, keys in found.items() if keys}
 
-        self._wait(lambda: not behind(), lambda: f"acknowledgments of {', '.join(behind())}")
+        self._wait(lambda: not behind(), lambda: f"acknowledgments, missing for {behind()}")
 
     def stop_operator(self) -> None:
         """No more changes by an operator."""

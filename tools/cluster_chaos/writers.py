@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,6 +33,9 @@ class Writer(Protocol):
     @property
     def acknowledged(self) -> int: ...
 
+    def keys_behind(self, moment: float) -> list[str]:
+        """The keys of which no record that was sent after this moment is acknowledged."""
+
     def finish(self, timeout_s: float) -> None:
         """Send nothing more and wait for what is under way."""
 
@@ -44,6 +48,8 @@ class _Numbers:
         self._history = history
         self._chance = chance
         self._sent = {f"k{number}": 0 for number in range(KEYS)}
+        self._chosen_at: dict[Written, float] = {}
+        self._newest_stored = dict.fromkeys(self._sent, 0.0)
         self.room = threading.Semaphore(UNDER_WAY)
         self.acknowledged = 0
 
@@ -52,7 +58,9 @@ class _Numbers:
         chosen = []
         for _ in range(self._chance.randrange(1, LARGEST_BURST)):
             key = self._chance.choice(list(self._sent))
-            chosen.append(Written(self._name, key, self._sent[key]))
+            written = Written(self._name, key, self._sent[key])
+            self._chosen_at[written] = time.monotonic()
+            chosen.append(written)
             self._sent[key] += 1
         return chosen
 
@@ -62,6 +70,8 @@ class _Numbers:
     def stored(self, written: Written, partition: int, offset: int) -> None:
         self.room.release()
         self.acknowledged += 1
+        chosen_at = self._chosen_at.pop(written)
+        self._newest_stored[written.key] = max(self._newest_stored[written.key], chosen_at)
         self._history.note(
             "ack", topic=self._topic, partition=partition, offset=offset, **written._asdict()
         )
@@ -70,6 +80,9 @@ class _Numbers:
         self.room.release()
         self._history.note("unsure", topic=self._topic, error=str(error), **written._asdict())
         self.problem(f"{written} failed: {error}")
+
+    def keys_behind(self, moment: float) -> list[str]:
+        return [key for key, newest in self._newest_stored.items() if newest <= moment]
 
     def problem(self, text: str) -> None:
         self._history.note("problem", text=f"writer {self._name}: {text}")
@@ -100,6 +113,10 @@ class OwnWriter:
     @property
     def acknowledged(self) -> int:
         return self._numbers.acknowledged
+
+    def keys_behind(self, moment: float) -> list[str]:
+        """The keys of which no record that was sent after this moment is acknowledged."""
+        return self._numbers.keys_behind(moment)
 
     def _run(self) -> None:
         try:
@@ -173,6 +190,10 @@ class ConfluentWriter:
     @property
     def acknowledged(self) -> int:
         return self._numbers.acknowledged
+
+    def keys_behind(self, moment: float) -> list[str]:
+        """The keys of which no record that was sent after this moment is acknowledged."""
+        return self._numbers.keys_behind(moment)
 
     def _run(self) -> None:
         while not self._stop.is_set():
