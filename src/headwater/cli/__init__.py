@@ -3,19 +3,27 @@
 A broker starts through here, so nothing but click is imported before the command is known.
 """
 
+import os
+import signal
 import sys
-
-_INTERRUPTED = 130
+from types import FrameType
+from typing import NoReturn
 
 
 def main() -> None:
-    """Run the console script; Ctrl-C during its imports prints no traceback."""
+    """Run the console script; a signal during its imports ends it without a word."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as in a script's background job
+            signal.signal(number, exit_at_once)
     try:
         import headwater.linux  # noqa: F401 - its refusal becomes one line here
     except ImportError as refused:
         sys.exit(f"Error: {refused}")
-    try:
-        from headwater.cli.app import main as run
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+    from headwater.cli.app import main as run
+
     run()
+
+
+def exit_at_once(number: int, frame: FrameType | None) -> NoReturn:
+    """Exit as shells expect it; an exception would show up as the traceback of some import."""
+    os._exit(128 + number)

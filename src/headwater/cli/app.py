@@ -12,6 +12,7 @@ from typing import IO, Any, NoReturn
 import click
 
 from headwater import __version__
+from headwater.cli import exit_at_once
 from headwater.errors import KafkaError
 
 COMMANDS = {
@@ -102,6 +103,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; an error becomes one line, a signal the exit code that shells use."""
         try:
+            _let_signals_interrupt()
             return super().invoke(ctx)
         except click.UsageError as wrong:
             raise _usage(wrong, ctx) from None
@@ -179,8 +181,17 @@ def command(config_file: str | None) -> None:
 
 def main() -> None:
     """Run the command line."""
-    signal.signal(signal.SIGTERM, _terminate)
     command(prog_name="headwater")
+
+
+def _let_signals_interrupt() -> None:
+    """From now on Ctrl-C and SIGTERM interrupt the command, if this process is the command."""
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, _terminate),
+    ):
+        if signal.getsignal(number) is exit_at_once:
+            signal.signal(number, handler)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

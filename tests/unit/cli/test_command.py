@@ -1,5 +1,6 @@
 """The command line itself: words, usage, errors. Live clusters are in tests/clients."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -159,3 +160,30 @@ def test_python_dash_m_is_the_same_command() -> None:
     words = [sys.executable, "-m", "headwater", "--version"]
     out = subprocess.run(words, capture_output=True, text=True, check=True)
     assert out.stdout == f"headwater {__version__}\n"
+
+
+INTERRUPTED = """
+import os, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), number)
+
+module, number = sys.argv[1], int(sys.argv[2])
+sys.argv = ["headwater", "topics", "--help"]
+from headwater.cli import main
+
+sys.meta_path.insert(0, Interrupting())
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["headwater.linux", "click", "headwater.cli.topics"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_imports_ends_the_command_quietly(
+    module: str, number: signal.Signals, code: int
+) -> None:
+    words = [sys.executable, "-c", INTERRUPTED, module, str(int(number))]
+    out = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (out.returncode, out.stdout, out.stderr) == (code, "", "")
