@@ -21,7 +21,8 @@ POLL_S: Final = 0.1
 _STOP_TIMEOUT_S: Final = 20.0
 # Spark gives a Python process ten seconds to start, a limit that cannot be configured.
 _WORKER_LATE: Final = "Python worker failed to connect back"
-_MAX_RESTARTS: Final = 5
+_MAX_RESTARTS: Final = 10
+"""In a row: a batch that was completed clears the count."""
 
 
 class Queries:
@@ -36,7 +37,7 @@ class Queries:
         self._progress = progress
         self._writers = writers
         self._restart = restart
-        self._restarts: dict[str, int] = {}
+        self._restarts: dict[str, tuple[int, int]] = {}  # and the batches completed before
         self._clock = SystemClock()
         self._running: dict[str, StreamingQuery] = {}
 
@@ -61,19 +62,22 @@ class Queries:
             failed = query.exception()
             if failed is not None:
                 text = error_text(self._writers.failure(name) or failed)
-                if self._restart is None or not self._may_restart(name, text):
+                self._observe(query)
+                if self._restart is None or not self._may_restart(name, query, text):
                     raise FlowError(name, text)
                 log.warning("flow %s is restarted: %s", name, text)
-                self._observe(query)
                 self._writers.clear_failure(name)
                 self._restart(name)
                 restarted = True
         return restarted
 
-    def _may_restart(self, flow: str, text: str) -> bool:
+    def _may_restart(self, flow: str, query: "StreamingQuery", text: str) -> bool:
         """Whether a busy machine made the flow fail, and not too often; batches are repeatable."""
-        restarts = self._restarts.get(flow, 0)
-        self._restarts[flow] = restarts + 1
+        batches = self._progress.announce(query.name or flow).batches
+        restarts, batches_before = self._restarts.get(flow, (0, 0))
+        if batches > batches_before:
+            restarts = 0
+        self._restarts[flow] = restarts + 1, batches
         return _WORKER_LATE in text and restarts < _MAX_RESTARTS
 
     def stop(self) -> None:

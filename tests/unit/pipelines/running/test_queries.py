@@ -18,14 +18,30 @@ LATE = "Python worker failed to connect back."
 class Query:
     """A query that has ended, well or not."""
 
-    def __init__(self, failed=None):
+    def __init__(self, failed=None, batch=None):
         self._failed = failed
         self.isActive = False
         self.name = "shop.silver"
-        self.recentProgress = []
+        self.recentProgress = [] if batch is None else [completed(batch)]
 
     def exception(self):
         return self._failed
+
+
+def completed(batch, sources=()):
+    """Spark's report of a batch."""
+    return SimpleNamespace(
+        json=json.dumps(
+            {
+                "name": "shop.silver",
+                "batchId": batch,
+                "timestamp": "2026-01-01T00:00:00Z",
+                "numInputRows": 7,
+                "durationMs": {"addBatch": 1, "triggerExecution": 2},
+                "sources": list(sources),
+            }
+        )
+    )
 
 
 def queries_of(*runs):
@@ -49,6 +65,13 @@ def test_it_is_not_started_again_for_ever():
     with pytest.raises(FlowError, match="failed to connect back"):
         queries.wait(["silver"], threading.Event())
     assert waiting
+
+
+def test_a_query_that_completes_batches_in_between_is_started_again_each_time():
+    late = [Query(RuntimeError(LATE), batch=number) for number in range(50)]
+    queries, waiting = queries_of(*late, Query())
+    queries.wait(["silver"], threading.Event())
+    assert not waiting
 
 
 def test_any_other_failure_ends_the_run_at_once():
@@ -80,22 +103,8 @@ def test_writing_does_not_stop_while_a_batch_is_written():
 
 def test_a_flow_that_streams_a_table_reports_how_many_versions_it_is_behind():
     query = Query()
-    query.recentProgress = [
-        SimpleNamespace(
-            json=json.dumps(
-                {
-                    "name": "shop.silver",
-                    "batchId": 0,
-                    "timestamp": "2026-01-01T00:00:00Z",
-                    "numInputRows": 7,
-                    "durationMs": {"addBatch": 1, "triggerExecution": 2},
-                    "sources": [
-                        {"endOffset": {"version": 3}, "latestOffset": json.dumps({"version": 5})}
-                    ],
-                }
-            )
-        )
-    ]
+    versions = {"endOffset": {"version": 3}, "latestOffset": json.dumps({"version": 5})}
+    query.recentProgress = [completed(0, [versions])]
     progress = RunProgress()
     progress.announce("shop.silver")
     queries = Queries(progress, GuardedWriters())
