@@ -108,7 +108,7 @@ def compose(
         settings.request_timeout_ms,
     )
     context.replica_fetchers = ReplicaFetchers(context, context.peers.open)
-    context.log_dir_moves = _log_dir_moves(context)
+    context.log_dir_moves = _log_dir_moves(context, health)
     context.isr_proposals = AlterPartitionManager(context, context.peers.open)
     if local.is_shared:
         context.forwarding = Forwarding(context)
@@ -193,7 +193,7 @@ def _add_metadata(
     context.topics_deleted = topics_deleted
 
 
-def _log_dir_moves(context: Context) -> LogDirMoves:
+def _log_dir_moves(context: Context, health: StorageHealth) -> LogDirMoves:
     def replaced(replica: Replica) -> None:
         context.tick.written[replica] = None
         context.changed()
@@ -209,6 +209,7 @@ def _log_dir_moves(context: Context) -> LogDirMoves:
             context.tick.flush,
             replaced,
             lambda at: context.metadata.partition(*at) is not None,
+            partial(health.dir_failed, context.replicas),
         )
     )
 

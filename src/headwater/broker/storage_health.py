@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from headwater.controller.store.metadata_store import SessionState
 from headwater.errors import E, KafkaError
 from headwater.log.descriptors import EXHAUSTED
+from headwater.log.log_dir import LogDir
 from headwater.log.log_dirs import LogDirs
 from headwater.replication.replica import Replica
 from headwater.seams.files import Files
@@ -49,6 +50,12 @@ class StorageHealth:
             self._fill(directory, here)
         else:
             self._take_offline(directory, here, failure)
+
+    def dir_failed(self, replicas: Iterable[Replica], log_dir: LogDir, failure: OSError) -> None:
+        """Take a dir offline that failed without a write to one of its replicas."""
+        if not log_dir.offline:
+            here = [replica for replica in replicas if _dir_of(replica) == log_dir.path]
+            self._take_offline(log_dir.path, here, failure)
 
     def found_full(self, directory: str, replicas: Iterable[Replica]) -> None:
         """Mark a dir as full: a start found no space in it."""

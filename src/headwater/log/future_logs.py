@@ -161,9 +161,9 @@ class FutureLogs:
     def discard(self, partition: TopicPartition) -> str:
         """Abandon a copy: rename its folder and return the path for `LogDirs.remove`."""
         future = self._by_partition.pop(partition)
-        future.close()
-        path = self._deleted(partition, future.log_dir)
         future.log.presence.end()
+        path = self._deleted(partition, future.log_dir)
+        future.close()
         self._files.rename(future.log.directory, path)
         future.log_dir.note_rename()
         return path

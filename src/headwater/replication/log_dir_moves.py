@@ -3,17 +3,21 @@
 A move copies the log piece by piece on file threads while the log serves. When the copy has caught up,
 flushes of the log are held, the copy is flushed and marked, and one step on the loop copies the last
 bytes and exchanges the two (`log/future_logs.py` says what a crash leaves). Few moves run at a time;
-the others wait.
+the others wait. A full disk defers a move; a disk that fails ends it, and the log serves from where it
+is.
 """
 
+import errno
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 from headwater.errors import E, KafkaError
+from headwater.log.descriptors import EXHAUSTED
 from headwater.log.future_logs import FutureLog, common_end, remove_mark
 from headwater.log.log_dir import LogDir
 from headwater.log.partition_log import PartitionLog
@@ -35,7 +39,8 @@ PIECE = 1024 * 1024
 """The bytes that are copied at a time, and the most that the last step copies on the loop."""
 AT_ONCE = 2
 RETRY_S = 30.0
-"""When a move that a disk refused is tried again."""
+"""When a move that a full disk refused is tried again."""
+_TEMPORARY = EXHAUSTED | {errno.ENOSPC, errno.EDQUOT}
 
 
 OffLoop: TypeAlias = Callable[
@@ -59,6 +64,20 @@ class MoveHost:
     """Called with a replica that has another log now."""
     is_known: Callable[[TopicPartition], bool]
     """Whether the cluster has the partition."""
+    dir_failed: Callable[[LogDir, OSError], None]
+    """Called with a log dir that could not be written to."""
+
+
+class _CopyFailed(OSError):
+    """The disk of the copy failed, not that of the log."""
+
+
+@contextmanager
+def _writing_copy() -> Iterator[None]:
+    try:
+        yield
+    except OSError as failure:
+        raise _CopyFailed(failure.errno, failure.strerror or str(failure)) from failure
 
 
 class LogDirMoves:
@@ -148,8 +167,12 @@ class LogDirMoves:
         def discard() -> None:
             log_dirs = self.host.replicas.log_dirs
             if log_dirs.futures.get(at) is not None:
-                path = log_dirs.futures.discard(at)
-                self.host.off_loop(partial(log_dirs.remove, path), _logged, Lane.FILES)
+                try:
+                    path = log_dirs.futures.discard(at)
+                except OSError as failure:
+                    _logged(None, failure)
+                else:
+                    self.host.off_loop(partial(log_dirs.remove, path), _logged, Lane.FILES)
             then()
 
         self.pause(at, discard)
@@ -230,9 +253,11 @@ class _Move:
         if self.replica.following.cutting:
             self.replica.following.when_cut(self.step)
             return
-        broken = current.failure or copy.failure
-        if broken is not None or self.replica.offline is not None:
-            self._failed(OSError(broken or "the replica is offline"))
+        if copy.failure is not None:
+            self._failed(_CopyFailed(copy.failure))
+            return
+        if current.failure is not None or self.replica.offline is not None:
+            self._failed(OSError(current.failure or "the replica is offline"))
             return
         now_ms = self._host.clock.monotonic_ms()
         wait_ms = self._host.throttle.wait_ms(now_ms)
@@ -244,10 +269,10 @@ class _Move:
             self._truncations = current.truncations
             end = common_end(current, copy)
             if end < copy.log_end_offset:
-                self._run(partial(copy.truncate_to, end), self.step)
+                self._run(partial(self._change_copy, copy.truncate_to, end), self.step)
                 return
         if copy.log_end_offset < start:
-            self._run(partial(copy.truncate_fully, start), self.step)
+            self._run(partial(self._change_copy, copy.truncate_fully, start), self.step)
             return
         piece = self._next_piece()
         if piece is None:
@@ -262,7 +287,15 @@ class _Move:
 
     def _copy(self, piece: FileSlice | None) -> None:
         if piece is not None:
-            self._future.append(piece.load(), self._host.clock.wall_ms())
+            self._append(piece.load())
+
+    def _append(self, batches: bytes) -> None:
+        with _writing_copy():
+            self._future.append(batches, self._host.clock.wall_ms())
+
+    def _change_copy(self, truncate: Callable[[int], object], offset: int) -> None:
+        with _writing_copy():
+            truncate(offset)
 
     # -- the last steps: the log is not flushed meanwhile
 
@@ -282,11 +315,13 @@ class _Move:
             not self.ended
             and not self.replica.following.cutting
             and self.replica.log.truncations == self._truncations
+            and self._future.log.failure is None
         )
 
     def _complete(self, piece: FileSlice | None) -> None:
         self._copy(piece)
-        self._future.mark(self._host.files)
+        with _writing_copy():
+            self._future.mark(self._host.files)
 
     def _let_go(self) -> None:
         """Flush again, and go on with the move."""
@@ -301,12 +336,12 @@ class _Move:
             self._let_go()
             return
         self._host.write_staged()
-        if not self._copy_rest():
-            self._run(partial(self._complete, self._next_piece()), self._exchange, holding=True)
-            return
         current, copy = self.replica.log, self._future.log
         log_dirs = self._host.replicas.log_dirs
         try:
+            if not self._copy_rest():
+                self._run(partial(self._complete, self._next_piece()), self._exchange, holding=True)
+                return
             if copy.log_end_offset != current.log_end_offset:
                 raise OSError(f"the copy ends at {copy.log_end_offset}")
             new, former = log_dirs.replace_by_future(self.at)
@@ -327,7 +362,7 @@ class _Move:
             data = piece.load_now() if piece.size <= left else None
             if data is None:
                 return False
-            self._future.append(bytes(data), self._host.clock.wall_ms())
+            self._append(bytes(data))
             left -= piece.size
         return True
 
@@ -372,6 +407,15 @@ class _Move:
             self._moves.leave(self)
             return
         to = self._future.log_dir.path
+        if isinstance(failure, _CopyFailed) and failure.errno not in _TEMPORARY:
+            log.error(
+                "the move of %s to %s ended, the disk failed (%s); it stays in %s: repair the disk, "
+                "restart the broker and ask again",
+                self.at, to, failure, self.replica.directory,
+            )  # fmt: skip
+            self._moves.cancel(self.at)
+            self._host.dir_failed(self._future.log_dir, failure)
+            return
         log.error("moving %s to %s failed, retrying in %.0f s: %s", self.at, to, RETRY_S, failure)
         self._future.log.drop_staged()
         self._moves.leave(self, RETRY_S)

@@ -1,5 +1,6 @@
 """Replicas move between the log dirs of a broker while they serve."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from headwater.wire.messages.cluster import (
     DescribeLogDirsResponse,
 )
 from headwater.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
+from tests.integration.disks import FaultyFiles
 from tests.unit.broker.live import Live, batch, until
 
 AT = TopicPartition("moved", 0)
@@ -177,3 +179,47 @@ def test_what_cannot_be_moved_is_refused(dirs):
         log_dir.fail("broken")
         assert alter(live, there) == [E.KAFKA_STORAGE_ERROR]
         assert list(described(live)) == [here]
+
+
+class FaultyLogs(FaultyFiles):
+    """Only the files of records are hit."""
+
+    def _check(self, call, path):
+        if path.endswith(".log"):
+            super()._check(call, path)
+
+
+@pytest.mark.parametrize("call", ["pwritev", "fdatasync"])
+def test_a_disk_that_fails_ends_a_move_and_the_replica_stays(dirs, caplog, call):
+    files = FaultyLogs()
+    with Live("", dirs.settings, files=files) as live:
+        live.create("moved", segment_bytes="2000")
+        fill(live)
+        before = values(live)
+        here, there = dirs.here_and_there(live)
+        files.break_(call, there, errno.EIO)
+        assert alter(live, there) == [E.NONE]
+        until(lambda: there in errors(live))
+        assert f"the move of moved-0 to {there} ended, the disk failed" in caplog.text
+        assert f"it stays in {here}/moved-0" in caplog.text
+        assert errors(live) == {there: E.KAFKA_STORAGE_ERROR}
+        assert list(described(live)) == [here]
+        assert values(live) == before
+        with live.client() as client:
+            follows = batch(b"30", producer_id=7, producer_epoch=0, base_sequence=COUNT)
+            assert client.produce("moved", follows).base_offset == COUNT
+        assert alter(live, there) == [E.KAFKA_STORAGE_ERROR]
+        files.repair()
+    with dirs.live() as live:
+        assert is_at(live, here)
+        until(lambda: dirs.folders()[dirs.paths.index(there)] == [])
+        assert live.replica(*AT).log_end_offset == COUNT + 1
+        assert alter(live, there) == [E.NONE], "once the disk is repaired"
+        until(lambda: is_at(live, there))
+
+
+def errors(live):
+    """Path -> error of the log dirs that have one."""
+    with live.client() as client:
+        answer = client.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
+    return {row.log_dir: row.error_code for row in answer.results if row.error_code}

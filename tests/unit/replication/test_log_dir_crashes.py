@@ -59,6 +59,7 @@ class Life:
                 self.host.end_tick,
                 lambda replica: None,
                 lambda at: True,
+                lambda log_dir, failure: None,
             )
         )
         self.host.leads = self.moves.resume
