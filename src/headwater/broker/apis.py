@@ -55,7 +55,15 @@ from headwater.security.rights import (
     WRITE_TOPIC,
     Right,
 )
-from headwater.wire.apis import API, Api
+from headwater.wire.apis import (
+    ALTER_CONFIGS,
+    API,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    INCREMENTAL_ALTER_CONFIGS,
+    Api,
+)
 from headwater.wire.schema import Struct
 
 Handler = Callable[[Context, Any, Any], Struct | Steps[Struct | None] | None]
@@ -90,6 +98,14 @@ class Access(NamedTuple):
     open_because: str = ""
 
 
+MAX_CHANGED = 10_000
+"""The most array items in a request that changes topics or configs. Kafka's controller refuses requests
+that would create more records than this, with one or more records per item."""
+_CHANGES_OF_TOPICS_AND_CONFIGS = frozenset(
+    {CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS}
+)
+
+
 class ServedApi(NamedTuple):
     """One row."""
 
@@ -102,6 +118,11 @@ class ServedApi(NamedTuple):
     before_authentication: bool = False
     # Whether only the controller can answer it: other brokers forward it.
     by_controller: bool = False
+
+    def most_elements(self, context: Context) -> int:
+        """Return how many array items a request may have."""
+        limit = context.settings.max_request_elements
+        return min(limit, MAX_CHANGED) if self.api.key in _CHANGES_OF_TOPICS_AND_CONFIGS else limit
 
     def answer(
         self, context: Context, request: Any, body: Any

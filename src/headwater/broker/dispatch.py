@@ -21,16 +21,7 @@ from headwater.errors import KafkaError
 from headwater.security.principals import BROKER
 from headwater.security.quotas import ClientQuotas, QuotaKind
 from headwater.wire import codec
-from headwater.wire.apis import (
-    ALTER_CONFIGS,
-    API_VERSIONS,
-    CREATE_PARTITIONS,
-    CREATE_TOPICS,
-    DELETE_TOPICS,
-    INCREMENTAL_ALTER_CONFIGS,
-    PRODUCE,
-    key_of,
-)
+from headwater.wire.apis import API_VERSIONS, PRODUCE, key_of
 from headwater.wire.framing import ParsedRequestHeader, read_request_header
 from headwater.wire.schema import Struct
 
@@ -38,12 +29,6 @@ log = logging.getLogger("headwater.server")
 
 LARGE = 8 * 1024
 """A larger request is decoded in turns; its array items are counted before they are created."""
-MAX_CONTROLLER_ELEMENTS = 10_000
-"""The most array items in a request that changes topics or configs. Kafka's controller refuses requests
-that would create more records than this, with one or more records per item."""
-_CONTROLLER_APIS = frozenset(
-    {CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS}
-)
 
 _read_start = Packer(">hh").unpack_from
 
@@ -149,7 +134,7 @@ class Dispatch:
             return False
         frame = bytes(connection.view[start:end])
         request = Request(connection, row, header.version, header.correlation_id, header.client_id)
-        limit = min(self._context.settings.max_request_elements, MAX_CONTROLLER_ELEMENTS)
+        limit = row.most_elements(self._context)
 
         def serve_here() -> None:
             connection.hold()
@@ -166,9 +151,7 @@ class Dispatch:
 
         Batches of a produce request are used where they were received, so it is decoded at once.
         """
-        limit = self._context.settings.max_request_elements
-        if row.api.key in _CONTROLLER_APIS:
-            limit = min(limit, MAX_CONTROLLER_ELEMENTS)
+        limit = row.most_elements(self._context)
         if row.api.key == PRODUCE:
             header = read_request_header(connection.view, start, end)
             steps = codec.decode_in_steps(

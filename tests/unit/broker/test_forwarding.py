@@ -5,10 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from headwater.broker.apis import MAX_CHANGED
 from headwater.broker.forwarding import Forwarding
+from headwater.broker.handlers.envelope import handle_envelope
+from headwater.broker.turns import finish
 from headwater.errors import E, KafkaError
 from headwater.security.principals import ANONYMOUS
-from headwater.wire.messages.envelope import EnvelopeResponse
+from headwater.wire import framing
+from headwater.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from headwater.wire.messages.topics import CreateTopicsRequest
 
 
 class Peer:
@@ -72,3 +77,20 @@ def test_a_request_is_sent_again_if_its_connection_breaks(lost):
 
     asyncio.run(ask())
     assert (peer.sent, outcomes) == ([b"ask", b"ask"], [b"answer"])
+
+
+def test_a_forwarded_request_has_the_limit_of_a_direct_one():
+    topics = [
+        CreateTopicsRequest.CreatableTopic(name=f"t{n}", num_partitions=1, replication_factor=1)
+        for n in range(MAX_CHANGED + 1)
+    ]
+    frame = b"".join(framing.request(7, 1, "c", CreateTopicsRequest(topics=topics)))[4:]
+    envelope = EnvelopeRequest(request_data=frame, client_host_address=b"127.0.0.1")
+    context = SimpleNamespace(
+        controller=SimpleNamespace(active=True),
+        settings=SimpleNamespace(max_request_elements=10 * MAX_CHANGED),
+    )
+    answers = []
+    request = SimpleNamespace(connection=SimpleNamespace(listener="L"), reply=answers.append)
+    finish(handle_envelope(context, request, envelope))
+    assert [answer.error_code for answer in answers] == [E.UNKNOWN_SERVER_ERROR]

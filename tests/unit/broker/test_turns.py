@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwater.broker.apis import SERVED
-from headwater.broker.dispatch import MAX_CONTROLLER_ELEMENTS
+from headwater.broker.apis import MAX_CHANGED, SERVED
 from headwater.broker.metrics import BrokerMetrics
 from headwater.broker.request import Request
 from headwater.broker.turns import ELEMENTS_A_TURN, MAX_WEIGHT, Turns, drained, each, finish
@@ -256,7 +255,7 @@ def test_a_long_request_with_a_short_answer_does_not_stop_its_connection(
 
 def most_items(live, make):
     limit = live.context.settings.max_request_elements
-    return min(limit, MAX_CONTROLLER_ELEMENTS) - 1 if make in CONTROLLERS else limit - 1
+    return min(limit, MAX_CHANGED) - 1 if make in CONTROLLERS else limit - 1
 
 
 def peak_memory(live, request, version):
@@ -296,7 +295,7 @@ def test_a_long_request_takes_bounded_memory(live, traced_memory, make):
 
 @pytest.mark.parametrize("make", CONTROLLERS, ids=lambda make: make.__name__)
 def test_what_the_controller_must_do_has_a_lower_limit(client, make):
-    request, _, version = make(MAX_CONTROLLER_ELEMENTS + 1)
+    request, _, version = make(MAX_CHANGED + 1)
     client.send(request, version)
     with pytest.raises(Closed):
         client.receive()

@@ -101,7 +101,7 @@ def _handle(context: Context, request: Request, body: EnvelopeRequest) -> Steps[
         request.connection.listener,
     )
     inner = ForwardedRequest(request, row, header, client)
-    limit = context.settings.max_request_elements
+    limit = row.most_elements(context)
     try:
         decoded, _ = yield from codec.decode_in_steps(
             row.api.request, header.version, frame, header.body, len(frame), limit
