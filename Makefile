@@ -29,6 +29,7 @@ docs: setup               ## the site, into .cache/site; a broken link or a page
 
 bench: peers              ## speed and size, as ratios to references in the same run
 	$(BIN)/python -m benchmarks.load
+	$(BIN)/python -m benchmarks.cluster
 	$(BIN)/python -m benchmarks.stalls
 	$(BIN)/python -m benchmarks.clients.produce
 	$(BIN)/python -m benchmarks.clients.consume

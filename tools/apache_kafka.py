@@ -243,6 +243,11 @@ class ApacheCluster:
         """The address of one node."""
         return self._nodes[node].bootstrap
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes of all nodes."""
+        return [node.pid for node in self._nodes.values()]
+
     def kill(self, *nodes: int) -> None:
         """End nodes with SIGKILL."""
         for node in nodes:

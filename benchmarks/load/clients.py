@@ -46,7 +46,7 @@ def _receive(consumer: Consumer, arrivals: list[float], count: int) -> None:
 def _ages(server: Broker, count: int) -> list[float]:
     """Sends at an even pace and measures each message from `produce` to `poll`, sorted."""
     topic = server.fresh_topic(1)
-    producer = Producer({**_address(server), "linger.ms": 0, "acks": "all"})
+    producer = Producer({**_address(server), "linger.ms": 0, "acks": "all", "log_level": 0})
     arrivals: list[float] = []
     with _reader(server, topic.name) as consumer:
         receiver = Thread(target=_receive, args=(consumer, arrivals, count))

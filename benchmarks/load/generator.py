@@ -5,7 +5,7 @@ import signal
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,13 +82,13 @@ def _write_plan(path: Path, frames: Iterable[Frame]) -> None:
 
 
 class RunningLoad:
-    """A load under way."""
+    """A load under way: connection i goes to port i modulo their number; all processes count."""
 
-    def __init__(self, load: Load, port: int, server_pid: int) -> None:
+    def __init__(self, load: Load, port: int | Sequence[int], pid: int | Sequence[int]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="load-")
         plan = Path(self._folder.name) / "plan"
         _write_plan(plan, load.frames)
-        server = [f"--port={port}", f"--server-pid={server_pid}", f"--plan={plan}"]
+        server = [f"--port={_listed(port)}", f"--server-pid={_listed(pid)}", f"--plan={plan}"]
         self._process = subprocess.Popen(
             [str(program("load")), *server, *load.options()],
             stdout=subprocess.PIPE,
@@ -109,6 +109,10 @@ class RunningLoad:
         return Sample(**json.loads(out))
 
 
-def run(load: Load, port: int, server_pid: int) -> Sample:
+def _listed(numbers: int | Sequence[int]) -> str:
+    return ",".join(map(str, [numbers] if isinstance(numbers, int) else numbers))
+
+
+def run(load: Load, port: int | Sequence[int], pid: int | Sequence[int]) -> Sample:
     """Runs a load to its end."""
-    return RunningLoad(load, port, server_pid).result()
+    return RunningLoad(load, port, pid).result()

@@ -69,10 +69,10 @@ def verdicts(figures: Sequence[Figure], failures: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def save(figures: Sequence[Figure], samples: Samples, scale: Scale) -> Path:
+def save(figures: Sequence[Figure], samples: Samples, scale: Scale, kind: str = "load") -> Path:
     """Writes everything to a new file under `bench-results`."""
     _RESULTS.mkdir(exist_ok=True)
-    path = _RESULTS / time.strftime("load-%Y%m%d-%H%M%S.json")
+    path = _RESULTS / time.strftime(f"{kind}-%Y%m%d-%H%M%S.json")
     result = {
         "machine": _machine(),
         "scale": asdict(scale),

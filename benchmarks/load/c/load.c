@@ -29,7 +29,7 @@
 #include "crc32c.h"
 #include "wire.h"
 
-enum { EVENTS = 256, HEAD = 16 << 10, SCRATCH = 512 << 10, FEWEST_ANSWERS = 50 };
+enum { EVENTS = 256, HEAD = 16 << 10, SCRATCH = 512 << 10, FEWEST_ANSWERS = 50, NODES = 16 };
 #define SILENCE_NS 30000000000u
 
 struct frame {
@@ -53,12 +53,12 @@ struct connection {
 
 static struct {
     const char *host, *plan;
-    int port, connections, depth;
+    int ports[NODES], port_count, connections, depth; /* connection i goes to port i modulo */
     double seconds, warmup, rate;
     uint64_t requests;
     int64_t fetch_end, batch_records;
     uint32_t batch_bytes;
-    pid_t server;
+    int servers[NODES], server_count;
     bool idempotent, once;
 } options = {.host = "127.0.0.1", .connections = 1, .depth = 1, .seconds = 1};
 
@@ -97,14 +97,18 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* User and system time of the server with all its threads. */
+/* User and system time of all servers with all their threads. */
 static double server_cpu(void)
 {
-    clockid_t clock;
-    struct timespec t;
-    if (!options.server || clock_getcpuclockid(options.server, &clock) || clock_gettime(clock, &t))
-        return 0;
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+    double seconds = 0;
+    for (int i = 0; i < options.server_count; i++) {
+        clockid_t clock;
+        struct timespec t;
+        if (clock_getcpuclockid((pid_t)options.servers[i], &clock) || clock_gettime(clock, &t))
+            continue;
+        seconds += (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+    }
+    return seconds;
 }
 
 /* ---- the measured window ---------------------------------------------------------------- */
@@ -404,13 +408,14 @@ static void receive(struct connection *c)
 
 static void connect_all(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port)};
+    struct sockaddr_in address = {.sin_family = AF_INET};
     if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1)
         fail("--host wants an IPv4 address", 0);
     connections = calloc((size_t)options.connections, sizeof *connections);
     for (int i = 0; i < options.connections; i++) {
         struct connection *c = &connections[i];
         int one = 1;
+        address.sin_port = htons((uint16_t)options.ports[i % options.port_count]);
         c->frame = &frames[(uint32_t)i % frame_count];
         c->fd = socket(AF_INET, SOCK_STREAM, 0);
         if (connect(c->fd, (struct sockaddr *)&address, sizeof address))
@@ -514,12 +519,21 @@ static const struct option long_options[] = {
     {"help", 0, NULL, '?'},          {NULL, 0, NULL, 0},
 };
 
+/* Numbers with commas between them. */
+static int read_list(const char *text, int *numbers)
+{
+    int count = 0;
+    for (char *end; *text && count < NODES; text = *end ? end + 1 : end)
+        numbers[count++] = (int)strtol(text, &end, 10);
+    return count;
+}
+
 static void read_options(int argc, char **argv)
 {
     for (int flag; (flag = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         switch (flag) {
         case 'h': options.host = optarg; break;
-        case 'p': options.port = atoi(optarg); break;
+        case 'p': options.port_count = read_list(optarg, options.ports); break;
         case 'f': options.plan = optarg; break;
         case 'c': options.connections = atoi(optarg); break;
         case 'd': options.depth = atoi(optarg); break;
@@ -527,20 +541,20 @@ static void read_options(int argc, char **argv)
         case 'w': options.warmup = atof(optarg); break;
         case 'n': options.requests = strtoull(optarg, NULL, 10); break;
         case 'r': options.rate = atof(optarg); break;
-        case 'P': options.server = atoi(optarg); break;
+        case 'P': options.server_count = read_list(optarg, options.servers); break;
         case 'i': options.idempotent = true; break;
         case 'o': options.once = true; break;
         case 'e': options.fetch_end = strtoll(optarg, NULL, 10); break;
         case 'b': options.batch_bytes = (uint32_t)atoi(optarg); break;
         case 'm': options.batch_records = strtoll(optarg, NULL, 10); break;
         default:
-            fprintf(stderr, "usage: load --plan FILE --port N [options]\n");
+            fprintf(stderr, "usage: load --plan FILE --port N[,N...] [options]\n");
             for (const struct option *o = long_options; o->name; o++)
                 fprintf(stderr, "  --%s%s\n", o->name, o->has_arg ? " VALUE" : "");
             exit(2);
         }
     }
-    if (!options.plan || !options.port || options.depth < 1 || options.connections < 1)
+    if (!options.plan || !options.port_count || options.depth < 1 || options.connections < 1)
         fail("--plan and --port are needed, --depth and --connections are at least 1", 0);
 }
 

@@ -104,3 +104,16 @@ def test_consumers_read_a_log_once_from_start_to_end():
         assert (sample.requests, sample.bytes) == (2 * 17, 2 * 50 * len(batch))
         with pytest.raises(LoadFailed, match="starts elsewhere"):
             generator.run(replace(load, fetch_end=501), server.port, server.pid)
+
+
+@needs_compiler
+def test_connections_go_to_the_servers_in_turn():
+    with Reference() as one, Reference() as other:
+        topic = one.fresh_topic(1)
+        other.fresh_topic(1)
+        batch = encode.batch(1, 100)
+        frame = encode.produce_request(13, -1, topic, [0], batch)
+        load = Load((frame,), connections=5, requests=5)
+        generator.run(load, [one.port, other.port], [one.pid, other.pid])
+        sizes = [(server.home / "log").stat().st_size for server in (one, other)]
+    assert sizes == [3 * len(batch), 2 * len(batch)]
