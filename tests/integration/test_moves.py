@@ -5,11 +5,14 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from headwater import Admin, ConfigResource, Consumer, NewTopic, Producer, TopicPartition
+from headwater.cli.app import command
 from headwater.errors import E
 from headwater.testing import Cluster
 from tests.integration.waiting import until
+from tests.unit.broker.live import Live
 
 RECORDS = 200
 
@@ -109,6 +112,73 @@ def test_a_throttled_move_stops_until_its_limit_is_raised_and_verify_removes_it(
         done = reassign("verify")
         assert done.returncode == 0, done.stdout + done.stderr
         until(lambda: not set_keys(), "settings without a throttle")
+
+
+UNLIMITED = str(2**63 - 1)
+RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+
+
+def test_a_replica_moves_to_another_disk_and_back_with_kafkas_json(tmp_path):
+    """The rate of 0 stops the first copy until it is cancelled."""
+    paths = [str(tmp_path / name) for name in ("one", "two")]
+    plan, back = tmp_path / "plan.json", tmp_path / "back.json"
+    here = TopicPartition("moved", 0)
+    with (
+        Live("", {"log.dirs": ",".join(paths), RATE: "0"}) as live,
+        Admin(bootstrap_servers=live.bootstrap) as admin,
+    ):
+
+        def run(*words: str, code: int = 0) -> str:
+            arguments = [*words, "--bootstrap-server", live.bootstrap]
+            result = CliRunner().invoke(command, arguments)
+            assert result.exit_code == code, result.output
+            return result.output
+
+        def is_done(file) -> bool:
+            words = ["reassign", "verify", str(file), "--bootstrap-server", live.bootstrap]
+            return CliRunner().invoke(command, words).exit_code == 0
+
+        live.on_loop(lambda: live.context.throttles.log_dirs.record(2**62, 1))
+        admin.create_topics([NewTopic("moved")])
+        with Producer(bootstrap_servers=live.bootstrap) as producer:
+            for number in range(RECORDS):
+                producer.send("moved", b"%d" % number, partition=0)
+        (source,) = (one.path for one in admin.describe_log_dirs() if here in one.sizes)
+        (target,) = set(paths) - {source}
+
+        def write_plan(path: str) -> None:
+            row = {"topic": "moved", "partition": 0, "replicas": [1], "log_dirs": [path]}
+            plan.write_text(json.dumps({"version": 1, "partitions": [row]}))
+
+        write_plan("/nowhere")
+        refused = run("reassign", "execute", str(plan), code=1)
+        assert "broker 1 has no log dir /nowhere" in refused
+        write_plan(target)
+        assert target in run("reassign", "execute", str(plan), "--rollback", str(back))
+        assert "in progress: broker 1 copies to" in run("reassign", "verify", str(plan), code=1)
+        described = json.loads(run("brokers", "describe", "1", "--json"))
+        (row,) = (one for one in described["replicas"] if one["topic"] == "moved")
+        assert (row["log_dir"], row["moving_to"]) == (source, target)
+        listed = json.loads(run("brokers", "log-dirs", "--json"))
+        assert {one["log_dir"]: one["moving_in"] for one in listed} == {source: 0, target: 1}
+        run("reassign", "cancel", "--all")
+        until(lambda: "not in" in run("reassign", "verify", str(plan), code=1), "the end")
+        admin.alter_configs({ConfigResource.broker(1): {RATE: UNLIMITED}})
+        run("reassign", "execute", str(plan))
+        until(lambda: is_done(plan), "the replica on the other disk")
+        run("reassign", "execute", str(back))
+        until(lambda: is_done(back), "the replica back on its disk")
+        assert not is_done(plan)
+        with Consumer(bootstrap_servers=live.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([here])
+            read: list[int] = []
+
+            def all_read() -> bool:
+                read.extend(int(record.value) for record in consumer.poll(0.2))
+                return len(read) >= RECORDS
+
+            until(all_read, "all records")
+    assert read == list(range(RECORDS))
 
 
 def sizes(admin: Admin, broker_id: int) -> dict[TopicPartition, int]:

@@ -26,7 +26,7 @@ COMMANDS = {
     "configs": "Describe, set and unset configs of topics, brokers and the cluster.",
     "cluster": "Describe the cluster: its id, controller and brokers.",
     "brokers": "List and describe brokers.",
-    "reassign": "Move partitions to other brokers: plan, execute, verify, cancel.",
+    "reassign": "Move partitions to other brokers and log dirs: plan, execute, verify, cancel.",
     "elect": "Elect the preferred leaders of partitions.",
     "pipeline": "Run pipelines on Spark: topics to tables and back, exactly once.",
     "demo": "Kill brokers of a cluster under load and see that nothing is lost.",

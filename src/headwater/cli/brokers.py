@@ -4,7 +4,7 @@ import click
 
 from headwater.cli.options import with_admin
 from headwater.cli.output import show, show_json
-from headwater.client.admin import Admin
+from headwater.client.admin import Admin, LogDirDescription
 from headwater.client.cluster import TopicView
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
@@ -55,6 +55,8 @@ async def describe(admin: Admin, broker_id: int, as_json: bool) -> None:
         )
     dirs = await admin.describe_log_dirs([broker_id])
     size = {at: count for one in dirs for at, count in one.sizes.items()}
+    log_dir = {at: one.path for one in dirs for at in one.sizes}
+    moving_to = {at: one.path for one in dirs for at in one.future_lags}
     rows = [
         {
             "topic": view.name,
@@ -62,19 +64,39 @@ async def describe(admin: Admin, broker_id: int, as_json: bool) -> None:
             "role": "leader" if row.leader == broker_id else "follower",
             "preferred": row.replicas[0] == broker_id,
             "in_sync": broker_id in row.isr,
-            "bytes": size.get(TopicPartition(view.name, row.partition)),
+            "bytes": size.get(at := TopicPartition(view.name, row.partition)),
+            "log_dir": log_dir.get(at),
+            "moving_to": moving_to.get(at),
         }
         for view in topics
         for row in view.partitions
         if broker_id in row.replicas
     ]
-    folders = [
-        {"log_dir": one.path, "error": one.error.name, "usable_bytes": one.usable_bytes}
-        for one in dirs
-    ]
+    folders = [_log_dir_row(one) for one in dirs]
     if as_json:
         show_json({"broker": broker_id, "log_dirs": folders, "replicas": rows})
         return
     show(folders, as_json=False)
     click.echo()
     show(rows, as_json=False, nothing="the broker holds no replicas")
+
+
+@command.command("log-dirs")
+@click.argument("broker_ids", nargs=-1, type=click.IntRange(0))
+@with_admin
+async def log_dirs(admin: Admin, broker_ids: tuple[int, ...], as_json: bool) -> None:
+    """List the log dirs of brokers, all by default, with what they hold and what is moved to them."""
+    dirs = await admin.describe_log_dirs(broker_ids or None)
+    show([{"broker": one.broker_id, **_log_dir_row(one)} for one in dirs], as_json=as_json)
+
+
+def _log_dir_row(one: LogDirDescription) -> dict[str, object]:
+    return {
+        "log_dir": one.path,
+        "error": one.error.name,
+        "replicas": len(one.sizes),
+        "bytes": sum(one.sizes.values()),
+        "moving_in": len(one.future_lags),
+        "records_to_copy": sum(one.future_lags.values()),
+        "usable_bytes": one.usable_bytes,
+    }

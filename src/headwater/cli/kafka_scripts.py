@@ -23,7 +23,7 @@ _NOT_THERE = {
 }
 
 
-_REASSIGN, _TARGETS = "kafka-reassign-partitions", "brokers to move to"
+_REASSIGN, _LOG_DIRS, _TARGETS = "kafka-reassign-partitions", "kafka-log-dirs", "chosen brokers"
 _TOPIC_IS_AN_ARGUMENT = "the topic is an argument: headwater {command} TOPIC"
 _HABITS: dict[str, dict[str, str]] = {
     "consume": {
@@ -177,7 +177,7 @@ _IMPLIED = (
 def answer(script: str, words: Sequence[str]) -> str:
     """Return the headwater command for one of Kafka's scripts and its arguments."""
     given = ScriptOptions(words)
-    if script == _REASSIGN:  # there, it means brokers to move to
+    if script in (_REASSIGN, _LOG_DIRS):  # there, it means broker ids
         given.rename("--broker-list", _TARGETS)
     notes = [text for option, text in _REMOVED.items() if option in given]
     refused = _NOT_THERE.get(script) or _not_served(script, given)
@@ -367,7 +367,10 @@ _LINES: dict[str, Callable[[ScriptOptions], list[str]]] = {
     "kafka-consumer-perf-test": _perf("consume"),
     "kafka-delete-records": lambda given: ["topics", "trim", "TOPIC", "--before", "OFFSET"],
     "kafka-get-offsets": lambda given: ["topics", "describe", *given.values("--topic")],
-    "kafka-log-dirs": lambda given: ["topics", "list"],
+    _LOG_DIRS: lambda given: [
+        *("brokers", "log-dirs"),
+        *(one for text in given.values(_TARGETS) for one in text.split(",")),
+    ],
     "kafka-dump-log": lambda given: ["log", "dump", given.first("--files", "FILE").split(",")[0]],
     "kafka-cluster": lambda given: ["cluster"],
     "kafka-broker-api-versions": lambda given: ["cluster"],

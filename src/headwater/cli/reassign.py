@@ -1,4 +1,4 @@
-"""`headwater reassign`: plan, execute, list, verify and cancel moves of partitions to other brokers."""
+"""`headwater reassign`: plan, execute, list, verify and cancel moves to other brokers and log dirs."""
 
 from typing import IO
 
@@ -8,9 +8,23 @@ from headwater.cli.name_completion import TOPIC
 from headwater.cli.options import with_admin
 from headwater.cli.output import show
 from headwater.cli.reach_broker import require_topics
-from headwater.cli.reassignment_plan import Assignment, decode, encode, plan
+from headwater.cli.reassignment_log_dirs import (
+    check_log_dirs,
+    log_dir_state,
+    moving_replicas,
+    present_log_dirs,
+)
+from headwater.cli.reassignment_plan import (
+    ANY_LOG_DIR,
+    Assignment,
+    LogDirTargets,
+    ReassignmentPlan,
+    decode,
+    encode,
+    plan,
+)
 from headwater.cli.reassignment_throttle import remove_throttles, throttle
-from headwater.client.admin import Admin, PartitionReassignment
+from headwater.client.admin import Admin, LogDirDescription, PartitionReassignment
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 
@@ -19,10 +33,10 @@ plan_argument = click.argument("file", type=click.File())
 
 @click.group("reassign")
 def command() -> None:
-    """Move partitions to other brokers, with Kafka's JSON as the plan."""
+    """Move partitions to other brokers and log dirs, with Kafka's JSON as the plan."""
 
 
-def _read(file: IO[str]) -> Assignment:
+def _read(file: IO[str]) -> ReassignmentPlan:
     try:
         return decode(file.read())
     except ValueError as wrong:
@@ -36,6 +50,10 @@ async def _present(admin: Admin, names: tuple[str, ...] | list[str]) -> Assignme
         for view in views.values()
         for row in view.partitions
     }
+
+
+async def _log_dirs(admin: Admin, targets: LogDirTargets) -> list[LogDirDescription]:
+    return await admin.describe_log_dirs(sorted(targets)) if targets else []
 
 
 @command.command("plan")
@@ -106,17 +124,21 @@ async def execute(
 ) -> None:
     """Begin the moves of a plan; FILE is - for standard input. All of them begin, or none.
 
+    "log_dirs" in the plan moves replicas to these log dirs of their brokers ("any": no matter which).
     Executed again with another --throttle, it changes the limit of the moves under way.
     """
-    targets = _read(file)
+    targets, log_dirs = _read(file)
     present = await _present(admin, sorted({at.topic for at in targets}))
     if unknown := [at for at in targets if at not in present]:
         raise KafkaError(
             E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {unknown[0]}; nothing is moved"
         )
+    dirs = await _log_dirs(admin, log_dirs)
+    check_log_dirs(dirs, log_dirs)
     if rollback is not None:
         moving = await admin.list_reassignments()
-        rollback.write(encode({at: _origin(present[at], moving.get(at)) for at in targets}) + "\n")
+        origins = {at: _origin(present[at], moving.get(at)) for at in targets}
+        rollback.write(encode(origins, present_log_dirs(dirs, log_dirs)) + "\n")
     if rate is not None:
         await throttle(admin, present, targets, rate)
         click.echo(
@@ -125,15 +147,15 @@ async def execute(
             err=True,
         )
     await admin.reassign_partitions(targets)
-    rows = [
-        {
-            "topic": at.topic,
-            "partition": at.partition,
-            "from": list(present[at]),
-            "to": list(replicas),
-        }
-        for at, replicas in sorted(targets.items())
-    ]
+    if log_dirs:
+        await admin.alter_replica_log_dirs(log_dirs)
+    rows = []
+    for at, replicas in sorted(targets.items()):
+        row: dict[str, object] = {"topic": at.topic, "partition": at.partition}
+        row |= {"from": list(present[at]), "to": list(replicas)}
+        if log_dirs:
+            row["log_dirs"] = [log_dirs.get(broker, {}).get(at, ANY_LOG_DIR) for broker in replicas]
+        rows.append(row)
     show(rows, as_json=as_json, nothing="the plan moves nothing")
 
 
@@ -145,7 +167,7 @@ def _origin(present: tuple[int, ...], move: PartitionReassignment | None) -> tup
 @command.command("list")
 @with_admin
 async def list_(admin: Admin, as_json: bool) -> None:
-    """List the moves under way."""
+    """List the moves to other brokers; `headwater brokers log-dirs` shows those between disks."""
     rows = [
         {
             "topic": at.topic,
@@ -168,13 +190,16 @@ async def verify(admin: Admin, file: IO[str], preserve_throttles: bool, as_json:
 
     When nothing of the plan is being moved any more, the limits of --throttle are removed.
     """
-    targets = _read(file)
+    targets, log_dirs = _read(file)
     moving = await admin.list_reassignments()
+    dirs = await _log_dirs(admin, log_dirs)
     there = set(await admin.list_topics(internal=True))
     present = await _present(admin, sorted({at.topic for at in targets} & there))
     rows = []
     for at, replicas in sorted(targets.items()):
         state = _state(replicas, present.get(at), moving.get(at))
+        if state == "complete":
+            state = log_dir_state(dirs, log_dirs, at)
         rows.append({"topic": at.topic, "partition": at.partition, "state": state})
     show(rows, as_json=as_json, nothing="the plan moves nothing")
     if not preserve_throttles and not any(at in moving for at in targets):
@@ -208,9 +233,20 @@ async def cancel(admin: Admin, file: IO[str] | None, everything: bool, as_json: 
     if (file is None) != everything:
         raise click.UsageError("give the file of a plan, or --all")
     moving = await admin.list_reassignments()
-    wanted = moving if file is None else _read(file)
-    cancelled = [at for at in sorted(wanted) if at in moving]
+    wanted = None if file is None else _read(file)
+    dirs = await admin.describe_log_dirs(None if wanted is None else sorted(wanted.log_dirs))
+    cancelled = {at for at in moving if wanted is None or at in wanted.replicas}
     if cancelled:
-        await admin.reassign_partitions(dict.fromkeys(cancelled))
-    rows = [{"topic": at.topic, "partition": at.partition, "cancelled": True} for at in cancelled]
+        await admin.reassign_partitions(dict.fromkeys(sorted(cancelled)))
+    copies = {
+        broker: [at for at in replicas if wanted is None or at in wanted.log_dirs.get(broker, {})]
+        for broker, replicas in moving_replicas(dirs).items()
+    }
+    if any(copies.values()):
+        await admin.alter_replica_log_dirs(present_log_dirs(dirs, copies))
+        cancelled |= {at for replicas in copies.values() for at in replicas}
+    rows = [
+        {"topic": at.topic, "partition": at.partition, "cancelled": True}
+        for at in sorted(cancelled)
+    ]
     show(rows, as_json=as_json, nothing="nothing is being moved")

@@ -7,11 +7,21 @@ Each assignment is ordered such that brokers are the preferred leader of equally
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from headwater.model import TopicPartition
 
 Assignment: TypeAlias = dict[TopicPartition, tuple[int, ...]]
+LogDirTargets: TypeAlias = dict[int, dict[TopicPartition, str]]
+"""By broker, the log dir that each of these replicas is to be in."""
+ANY_LOG_DIR = "any"
+
+
+class ReassignmentPlan(NamedTuple):
+    """Kafka's JSON: where replicas are to be, and in which log dirs some of them."""
+
+    replicas: Assignment
+    log_dirs: LogDirTargets
 
 
 def plan(
@@ -82,16 +92,21 @@ def _with_spread_leaders(replicas: Mapping[TopicPartition, Sequence[int]]) -> As
     return ordered
 
 
-def encode(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
+def encode(
+    assignment: Mapping[TopicPartition, Sequence[int]], log_dirs: LogDirTargets | None = None
+) -> str:
     """Kafka's JSON, as kafka-reassign-partitions reads and writes it."""
-    rows = [
-        {"topic": at.topic, "partition": at.partition, "replicas": list(replicas)}
-        for at, replicas in sorted(assignment.items())
-    ]
+    rows = []
+    for at, replicas in sorted(assignment.items()):
+        row = {"topic": at.topic, "partition": at.partition, "replicas": list(replicas)}
+        paths = [(log_dirs or {}).get(broker, {}).get(at, ANY_LOG_DIR) for broker in replicas]
+        if set(paths) - {ANY_LOG_DIR}:
+            row["log_dirs"] = paths
+        rows.append(row)
     return json.dumps({"version": 1, "partitions": rows})
 
 
-def decode(text: str) -> Assignment:
+def decode(text: str) -> ReassignmentPlan:
     """Read that JSON; ValueError says what is wrong with it."""
     try:
         value = json.loads(text)
@@ -100,7 +115,7 @@ def decode(text: str) -> Assignment:
     rows = value.get("partitions") if isinstance(value, dict) else None
     if not isinstance(rows, list) or value.get("version", 1) != 1:
         raise ValueError('write {"version": 1, "partitions": [{"topic", "partition", "replicas"}]}')
-    found: Assignment = {}
+    found = ReassignmentPlan({}, {})
     for row in rows:
         try:
             at = TopicPartition(str(row["topic"]), int(row["partition"]))
@@ -112,7 +127,20 @@ def decode(text: str) -> Assignment:
                 'a partition is {"topic": "orders", "partition": 0, "replicas": [1, 2]}, '
                 f"not {json.dumps(row)}"
             ) from None
-        if at in found:
+        if at in found.replicas:
             raise ValueError(f"{at} appears twice")
-        found[at] = replicas
+        found.replicas[at] = replicas
+        for broker, path in _log_dirs(at, replicas, row.get("log_dirs")).items():
+            found.log_dirs.setdefault(broker, {})[at] = path
     return found
+
+
+def _log_dirs(at: TopicPartition, replicas: tuple[int, ...], paths: object) -> dict[int, str]:
+    if paths is None:
+        return {}
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise ValueError(f'the log_dirs of {at} are a list of paths, such as ["/disk2", "any"]')
+    if len(paths) != len(replicas):
+        raise ValueError(f"{at} has {len(replicas)} replicas and {len(paths)} log_dirs")
+    named = zip(replicas, paths, strict=True)
+    return {broker: path for broker, path in named if path != ANY_LOG_DIR}

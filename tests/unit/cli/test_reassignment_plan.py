@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.cli.reassignment_log_dirs import (
+    check_log_dirs,
+    log_dir_state,
+    moving_replicas,
+    present_log_dirs,
+)
 from headwater.cli.reassignment_plan import decode, encode, plan
 from headwater.cli.reassignment_throttle import FOLLOWERS, LEADERS, throttled_replicas
+from headwater.client.admin import LogDirDescription
+from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 
 
@@ -73,7 +81,10 @@ def test_the_json_is_kafkas_and_what_is_wrong_with_it_is_said():
         "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}],
     }
     row = '{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "any"]}'
-    assert decode(f'{{"version": 1, "partitions": [{row}]}}') == assignment
+    assert decode(f'{{"version": 1, "partitions": [{row}]}}') == (assignment, {})
+    dirs = {2: {TopicPartition("t", 0): "/b"}}
+    assert decode(encode(assignment, dirs)) == (assignment, dirs)
+    assert json.loads(encode(assignment, dirs))["partitions"][0]["log_dirs"] == ["any", "/b"]
     for text, said in [
         ("{", "not JSON"),
         ("[]", "write"),
@@ -81,6 +92,9 @@ def test_the_json_is_kafkas_and_what_is_wrong_with_it_is_said():
         ('{"partitions": [{"topic": "t"}]}', "a partition is .* not"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": "12"}]}', "a partition is"),
         (f'{{"partitions": [{row}, {row}]}}', "t-0 appears twice"),
+        (row_with('["any"]'), "t-0 has 2 replicas and 1 log_dirs"),
+        (row_with('"/a"'), "the log_dirs of t-0 are a list of paths"),
+        (row_with("[1, 2]"), "the log_dirs of t-0 are a list of paths"),
     ]:
         with pytest.raises(ValueError, match=said):
             decode(text)
@@ -92,3 +106,38 @@ def test_a_throttle_lists_who_may_send_and_who_is_new():
     assert throttled_replicas(present, targets) == {
         "t": {LEADERS: "0:1,0:2,2:1,2:3", FOLLOWERS: "0:4,2:4"}
     }
+
+
+def row_with(log_dirs):
+    row = f'{{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": {log_dirs}}}'
+    return f'{{"partitions": [{row}]}}'
+
+
+HERE = TopicPartition("t", 0)
+
+
+def log_dirs(**futures):
+    """Broker 1 has t-0 in /a; /b is empty, unless a copy is there; /c is offline."""
+    return [
+        LogDirDescription(1, "/a", E.NONE, {HERE: 10}, 99, 9, {}),
+        LogDirDescription(1, "/b", E.NONE, {}, 99, 9, {HERE: 5} if futures else {}),
+        LogDirDescription(1, "/c", E.KAFKA_STORAGE_ERROR, {}, -1, -1, {}),
+    ]
+
+
+def test_log_dirs_that_a_broker_lacks_or_that_are_offline_are_refused():
+    check_log_dirs(log_dirs(), {1: {HERE: "/b"}})
+    with pytest.raises(KafkaError, match="broker 1 has no log dir /d, only /a, /b, /c; nothing"):
+        check_log_dirs(log_dirs(), {1: {HERE: "/d"}})
+    with pytest.raises(KafkaError, match="log dir /c of broker 1 is offline; nothing is moved"):
+        check_log_dirs(log_dirs(), {1: {HERE: "/c"}})
+
+
+def test_how_far_moves_between_log_dirs_are():
+    assert log_dir_state(log_dirs(), {1: {HERE: "/a"}}, HERE) == "complete"
+    assert log_dir_state(log_dirs(), {}, HERE) == "complete"
+    assert "has it in /a, not in /b" in log_dir_state(log_dirs(), {1: {HERE: "/b"}}, HERE)
+    said = log_dir_state(log_dirs(copied=True), {1: {HERE: "/b"}}, HERE)
+    assert said == "in progress: broker 1 copies to /b, 5 records to go"
+    assert moving_replicas(log_dirs(copied=True)) == {1: [HERE]}
+    assert present_log_dirs(log_dirs(copied=True), {1: [HERE]}) == {1: {HERE: "/a"}}

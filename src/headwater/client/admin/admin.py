@@ -194,6 +194,17 @@ class Admin:
         """Return the log directories of some or all brokers with the size of every replica."""
         return await self._caller.run(self._core.brokers.describe_log_dirs(broker_ids))
 
+    async def alter_replica_log_dirs(
+        self, targets: Mapping[int, Mapping[TopicPartition, str]]
+    ) -> None:
+        """Move replicas to other log directories of their brokers: {1: {("orders", 0): "/disk2"}}.
+
+        The records are copied after this returns: `describe_log_dirs` shows what is under way. A
+        replica that the broker does not have yet is created there. The directory where a replica
+        is cancels its move.
+        """
+        await self._caller.run(self._core.brokers.alter_replica_log_dirs(targets))
+
     # -- replicas
 
     async def elect_leaders(

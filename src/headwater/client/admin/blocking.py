@@ -185,6 +185,15 @@ class Admin:
         """Return the log directories of some or all brokers with the size of every replica."""
         return self._caller.run(self._core.brokers.describe_log_dirs(broker_ids))
 
+    def alter_replica_log_dirs(self, targets: Mapping[int, Mapping[TopicPartition, str]]) -> None:
+        """Move replicas to other log directories of their brokers: {1: {("orders", 0): "/disk2"}}.
+
+        The records are copied after this returns: `describe_log_dirs` shows what is under way. A
+        replica that the broker does not have yet is created there. The directory where a replica
+        is cancels its move.
+        """
+        self._caller.run(self._core.brokers.alter_replica_log_dirs(targets))
+
     # -- replicas
 
     def elect_leaders(
