@@ -34,6 +34,7 @@ bench: peers              ## speed and size, as ratios to references in the same
 	$(BIN)/python -m benchmarks.clients.produce
 	$(BIN)/python -m benchmarks.clients.consume
 	$(BIN)/python -m benchmarks.clients.latency
+	$(BIN)/python -m benchmarks.cluster.failover
 	$(BIN)/python -m benchmarks.pipelines
 
 sim: setup                ## simulated schedules: one broker and its disk, whole clusters (SEEDS=2000)

@@ -5,9 +5,6 @@ kills, pauses, partitions and starves brokers and their metadata store. Everythi
 history, from which a checker tells what was lost, doubled, reordered or went back; the files of all
 brokers are compared at the end. A seed decides which faults come when; what the machine does
 meanwhile is its own.
-
-`--kills N` measures instead how long writes pause after kill -9 of a leader, `--stops N` after an
-orderly stop.
 """
 
 import argparse
@@ -18,19 +15,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.cluster_chaos.failover_times import measure_kills, measure_stops
 from tools.cluster_chaos.run import Plan, run
 
 
 def main() -> int:
     """Run, print a summary for each seed; 1 if a promise was broken."""
     options = _options()
-    if options.kills or options.stops:
-        if options.kills:
-            print(measure_kills(options.kills, _say))
-        if options.stops:
-            print(measure_stops(options.stops, _say))
-        return 0
     broken = 0
     first = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     for seed in range(first, first + options.seeds):
@@ -67,8 +57,6 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--kinds", help="only these kinds of faults, with commas between them")
     parser.add_argument("--folder", type=Path, help="keep histories and files here")
-    parser.add_argument("--kills", type=int, default=0, help="measure failovers instead")
-    parser.add_argument("--stops", type=int, default=0, help="measure orderly stops instead")
     return parser.parse_args()
 
 

@@ -8,7 +8,7 @@ metadata, settings and access rules.
 from collections.abc import Iterable, Sequence
 
 from headwater.broker.context import Context
-from headwater.broker.handlers.leader_hints import leader_endpoints
+from headwater.broker.handlers.leader_hints import leader_endpoints, newest_leader
 from headwater.broker.metrics import TopicCounters
 from headwater.broker.request import Request
 from headwater.broker.server_connection import ServerConnection
@@ -281,12 +281,12 @@ def hint_leaders(context: Context, connection: ServerConnection, response: Produ
     for topic in response.responses:
         name = topic.name or context.metadata.name_of.get(topic.topic_id, "")
         for partition in topic.partition_responses:
-            info = context.metadata.partition(name, partition.index)
-            if partition.error_code == E.NOT_LEADER_OR_FOLLOWER and info is not None:
+            if partition.error_code == E.NOT_LEADER_OR_FOLLOWER:
+                leader, epoch = newest_leader(context, name, partition.index)
                 partition.current_leader = ProduceResponse.LeaderIdAndEpoch(
-                    leader_id=info.leader, leader_epoch=info.leader_epoch
+                    leader_id=leader, leader_epoch=epoch
                 )
-                nodes.add(info.leader)
+                nodes.add(leader)
     response.node_endpoints = leader_endpoints(
         context, connection, nodes, ProduceResponse.NodeEndpoint
     )

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from headwater.client.backoff import OutageBackoff
 from headwater.client.connections import Connections, CoordinatorLookup
 from headwater.client.errors import (
     NetworkError,
@@ -25,6 +26,7 @@ from headwater.client.topology import (
     TopicView,
     bootstrap_nodes,
     lacks_leaders,
+    partition_view,
     topics_and_problems,
     with_leader,
     without_older_leaders,
@@ -32,7 +34,7 @@ from headwater.client.topology import (
 from headwater.client.wait_warnings import Waiting, Warnings
 from headwater.config.client import ClientSettings
 from headwater.errors import E, KafkaError
-from headwater.model import TopicPartition
+from headwater.model import NO_EPOCH, TopicPartition
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
@@ -76,7 +78,6 @@ class Cluster(Connections):
         """Called on the loop after every answer to a request for metadata."""
         self._tasks = tasks
         self._auto_create = auto_create
-        self._bootstrap = tuple(bootstrap_nodes(settings.bootstrap_servers))
         self._wanted: set[str] = set()
         self._all_topics = False
         self._coordinators = CoordinatorLookup(self)
@@ -86,8 +87,11 @@ class Cluster(Connections):
         self._learning: asyncio.Task[None] | None = None
         self._next_refresh: asyncio.Handle | None = None
         self._next_refresh_at = 0.0
-        self._backoff = self.backoff()
-        self._leaderless_backoff = self.backoff()
+        self._outage = OutageBackoff(
+            settings.retry_backoff_ms, settings.retry_backoff_max_ms, randomness
+        )
+        self._refreshed_ms = -settings.retry_backoff_max_ms
+        self._suspect_again = False
         self._updated_ms = -1
         self._missing_since: dict[str, int] = {}
         """Since when brokers say that a topic does not exist."""
@@ -101,10 +105,13 @@ class Cluster(Connections):
 
     def leader(self, partition: TopicPartition) -> Node | None:
         """The broker that leads `partition`, as far as is known."""
-        topic = self.topics.get(partition.topic)
-        if topic is None or partition.partition >= len(topic.partitions):
-            return None
-        return self.nodes.get(topic.partitions[partition.partition].leader)
+        row = partition_view(self.topics, partition)
+        return None if row is None else self.nodes.get(row.leader)
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """The newest known epoch of the leader of `partition`."""
+        row = partition_view(self.topics, partition)
+        return NO_EPOCH if row is None else row.leader_epoch
 
     # -- metadata
 
@@ -201,8 +208,17 @@ class Cluster(Connections):
             self._refresh_in(_ASK_AGAIN_MS)
 
     def suspect(self) -> None:
-        """The metadata was wrong: refresh it in the background, with a backoff between attempts."""
-        self._refresh_in(self._backoff.next_ms())
+        """The metadata was wrong: refresh it in the background.
+
+        The first refresh comes almost at once (many clients lose a broker in the same moment); as
+        long as nothing improves, others follow at intervals.
+        """
+        if self._refreshing is not None:
+            self._suspect_again = True  # the answer under way may be older than the suspicion
+            return
+        due_ms = self._refreshed_ms + self._outage.rest_ms(self.now_ms)
+        least_ms = self._randomness.below(self.settings.retry_backoff_ms // 5 + 1)
+        self._refresh_in(max(due_ms - self.now_ms, least_ms))
 
     async def _until_known(self, names: list[str]) -> None:
         backoff = self.backoff()
@@ -287,15 +303,13 @@ class Cluster(Connections):
                 if await self._ask_candidates(only_new=only_new):
                     break
                 await asyncio.sleep(backoff.next_ms() / 1000)
-        if not only_new:
-            self._backoff = self.backoff()
 
     async def _ask_candidates(self, *, only_new: bool) -> bool:
         """Ask brokers for metadata, each a moment after the one before, until one answers."""
         loop, asked = asyncio.get_running_loop(), set[asyncio.Task[None]]()
         last: Exception = NetworkError("no address to ask")
         try:
-            for node in (*self._candidates(), None):
+            for node in (*self.candidates(), None):
                 if node is not None:
                     asked.add(loop.create_task(self._ask_metadata(node, only_new=only_new)))
                 while asked:
@@ -324,16 +338,6 @@ class Cluster(Connections):
         question = self._question_about_new() if only_new else self._question()
         answer = await connection.call(question, MetadataResponse)
         self._apply(answer, everything=question.topics is None)
-
-    def _candidates(self) -> list[Node]:
-        """Brokers to ask: open connections first, bootstrap addresses when all else failed."""
-        known = list(self.nodes.values())
-        turn = self._randomness.below(len(known)) if known else 0
-        known = known[turn:] + known[:turn]
-        known.sort(key=lambda node: node.id not in self._connections)
-        if self.settings.metadata_recovery_strategy == "rebootstrap" or not known:
-            known += self._bootstrap
-        return known
 
     def _question(self) -> MetadataRequest:
         if self._all_topics:
@@ -395,30 +399,27 @@ class Cluster(Connections):
         self, partition: TopicPartition, leader: int, epoch: int, nodes: Iterable[Node] = ()
     ) -> bool:
         """A broker that refused a request named the new leader; False where that is old news."""
-        topic = self.topics.get(partition.topic)
-        if topic is None or not 0 <= partition.partition < len(topic.partitions):
+        row = partition_view(self.topics, partition)
+        if row is None:
             return False
-        for node in nodes:
-            self.nodes[node.id] = node
-        row = topic.partitions[partition.partition]
+        self.nodes.update((node.id, node) for node in nodes)
         if leader not in self.nodes or epoch <= row.leader_epoch:
             return False
-        self.topics[partition.topic] = with_leader(topic, partition.partition, leader, epoch)
+        topic = self.topics[partition.topic]
+        self.topics[partition.topic] = with_leader(topic, row.partition, leader, epoch)
         self.drop_moved_connections()
         return True
 
     def _refreshed(self, task: "asyncio.Task[None]") -> None:
         self._refreshing = None
+        again, self._suspect_again = self._suspect_again, False
         if task.cancelled() or self._closed:
             return
-        if task.exception() is not None:
+        self._refreshed_ms = self.now_ms
+        reachable = {number for number in self.nodes if not self.is_unreachable(number)}
+        if again or task.exception() is not None or lacks_leaders(self.topics, reachable):
             self.suspect()
-            return
-        soon: float = self.settings.metadata_max_age_ms
-        if lacks_leaders(self.topics, self.nodes):
-            soon = min(soon, self._leaderless_backoff.next_ms())
-        else:
-            self._leaderless_backoff = self.backoff()
+        soon = self.settings.metadata_max_age_ms
         self._refresh_in(min(soon, _ASK_AGAIN_MS) if self._missing_since else soon)
 
     def _refresh_in(self, delay_ms: float) -> None:
@@ -454,7 +455,7 @@ class Cluster(Connections):
         if not self.nodes:
             await self.refresh()
         last: Exception = NetworkError(self.trouble)
-        for node in self._candidates():
+        for node in self.candidates():
             try:
                 await self.connection(node)
             except (KafkaError, OSError) as problem:

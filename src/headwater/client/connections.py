@@ -6,7 +6,7 @@ from typing import Protocol
 
 from headwater.client.backoff import Backoff
 from headwater.client.errors import NetworkError, failure
-from headwater.client.topology import Node
+from headwater.client.topology import Node, bootstrap_nodes
 from headwater.client.wait_warnings import Waiting
 from headwater.config.client import ClientSettings
 from headwater.errors import KafkaError
@@ -22,6 +22,8 @@ _WAITING = -1_000_000
 """Below it are the ids of second connections."""
 
 
+_UNREACHABLE_BACKOFFS = 3
+"""For how many of the longest rests a failed attempt to connect says that a broker is away."""
 _LEAST_IDLE_MS = 1000
 """A connection just opened is not idle, whatever connections.max.idle.ms says."""
 
@@ -44,6 +46,8 @@ class Connections:
         self._connections: dict[int, ClientConnection] = {}
         self._opening: dict[int, asyncio.Task[ClientConnection]] = {}
         self._reconnect: dict[int, Backoff] = {}
+        self._failed_ms: dict[int, int] = {}
+        """By broker: when the last attempt to connect failed, where none has succeeded since."""
         self._closed = False
 
     @property
@@ -58,7 +62,7 @@ class Connections:
         )
 
     async def connection(self, node: Node) -> ClientConnection:
-        """An open connection to `node`; a failed attempt is followed by a rest.
+        """An open connection to `node`; there is a rest between a failed attempt and the next one.
 
         NetworkError where nobody listens; the rest grows with each failure.
         """
@@ -98,7 +102,8 @@ class Connections:
         settings = self.settings
         backoff = self._reconnect.get(node.id)
         if backoff is not None:
-            await asyncio.sleep(backoff.next_ms() / 1000)
+            rested_ms = self.now_ms - self._failed_ms.get(node.id, self.now_ms)
+            await asyncio.sleep(max(backoff.next_ms() - rested_ms, 0) / 1000)
         else:
             backoff = self._reconnect[node.id] = Backoff(
                 settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._randomness
@@ -112,12 +117,37 @@ class Connections:
                 timeout_s=settings.request_timeout_ms / 1000,
                 setup_timeout_s=settings.socket_connection_setup_timeout_ms / 1000,
             )
-        except OSError as refused:
+        except (OSError, KafkaError) as refused:
+            self._failed_ms[node.id] = self.now_ms
+            if isinstance(refused, KafkaError):
+                raise
             raise NetworkError(
                 f"{node.host}:{node.port} cannot be reached ({refused}); is the broker running?"
             ) from refused
         del self._reconnect[node.id]
+        self._failed_ms.pop(node.id, None)
         return connection
+
+    def is_unreachable(self, node_id: int) -> bool:
+        """Whether a connection to the broker failed a moment ago."""
+        failed_ms = self._failed_ms.get(node_id)
+        limit_ms = _UNREACHABLE_BACKOFFS * self.settings.reconnect_backoff_max_ms
+        return failed_ms is not None and self.now_ms - failed_ms <= limit_ms
+
+    def candidates(self) -> list[Node]:
+        """Brokers to ask: open connections first, bootstrap addresses when all else failed."""
+        known = list(self.nodes.values())
+        turn = self._randomness.below(len(known)) if known else 0
+        known = sorted(known[turn:] + known[:turn], key=self._cost)
+        if self.settings.metadata_recovery_strategy == "rebootstrap" or not known:
+            known += bootstrap_nodes(self.settings.bootstrap_servers)
+        return known
+
+    def _cost(self, node: Node) -> int:
+        """For the choice among brokers: those that answer come before those that did not."""
+        if node.id in self._connections and self._connections[node.id].is_open:
+            return 0
+        return 2 if node.id in self._failed_ms else 1
 
     def _opened(self, node_id: int, task: "asyncio.Task[ClientConnection]") -> None:
         self._opening.pop(node_id, None)

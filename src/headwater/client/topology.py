@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from headwater.errors import E, error_of
-from headwater.model import NO_EPOCH, NO_LEADER, ZERO_UUID, Uuid
+from headwater.model import NO_EPOCH, NO_LEADER, ZERO_UUID, TopicPartition, Uuid
 from headwater.wire.messages.metadata import MetadataResponse
 
 
@@ -60,6 +60,16 @@ def topic_view(name: str, row: MetadataResponse.MetadataResponseTopic) -> TopicV
     return TopicView(name, row.topic_id or ZERO_UUID, row.is_internal, partitions)
 
 
+def partition_view(
+    topics: Mapping[str, TopicView], partition: TopicPartition
+) -> PartitionView | None:
+    """The partition as last told; None if it is not known."""
+    topic = topics.get(partition.topic)
+    if topic is None or not 0 <= partition.partition < len(topic.partitions):
+        return None
+    return topic.partitions[partition.partition]
+
+
 def without_older_leaders(told: TopicView, known: TopicView | None) -> TopicView:
     """The topic as told, with what is known of leaders that the answer has not heard of (KIP-320).
 
@@ -84,9 +94,12 @@ def with_leader(topic: TopicView, partition: int, leader: int, epoch: int) -> To
     return topic._replace(partitions=tuple(rows))
 
 
-def lacks_leaders(topics: Mapping[str, TopicView], nodes: Container[int]) -> bool:
-    """Whether some partition has no live leader: the end of its election must be noticed soon."""
-    return any(row.leader not in nodes for topic in topics.values() for row in topic.partitions)
+def lacks_leaders(topics: Mapping[str, TopicView], reachable: Container[int]) -> bool:
+    """Whether some partition has no leader that can be reached.
+
+    The end of its election must be noticed soon.
+    """
+    return any(row.leader not in reachable for topic in topics.values() for row in topic.partitions)
 
 
 def topics_and_problems(

@@ -108,7 +108,10 @@ def test_a_follower_takes_no_records_and_serves_only_clients_that_know_of_follow
 ):
     receive(live, leadership(live, topic, leader=9))
     assert live.replica(topic).partition.role is Role.FOLLOWER
-    assert client.produce(topic, batch()).error_code == E.NOT_LEADER_OR_FOLLOWER
+    refused = client.produce(topic, batch(), version=12)
+    assert refused.error_code == E.NOT_LEADER_OR_FOLLOWER
+    epoch = live.replica(topic).leader_epoch
+    assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (9, epoch)
     assert client.fetch(topic, version=10).error_code == E.NOT_LEADER_OR_FOLLOWER
     assert client.fetch(topic, version=11).error_code == E.NONE
 

@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 
 from headwater.broker.context import Context
 from headwater.broker.server_connection import ServerConnection
+from headwater.model import NO_EPOCH, NO_LEADER
 
 Endpoint = TypeVar("Endpoint", covariant=True)
 
@@ -13,6 +14,18 @@ class NodeEndpoint(Protocol[Endpoint]):
     """The NodeEndpoint struct of Produce and Fetch responses."""
 
     def __call__(self, *, node_id: int, host: str, port: int, rack: str | None) -> Endpoint: ...
+
+
+def newest_leader(context: Context, topic: str, partition: int) -> tuple[int, int]:
+    """Return the leader and its epoch; -1 and -1 for a partition that this broker does not know.
+
+    A replica here hears of its new leader in LeaderAndIsr, the metadata cache a moment later.
+    """
+    replica = context.replicas.get(topic, partition)
+    known = context.metadata.partition(topic, partition)
+    if known is None or (replica is not None and replica.leader_epoch > known.leader_epoch):
+        return (replica.leader, replica.leader_epoch) if replica else (NO_LEADER, NO_EPOCH)
+    return known.leader, known.leader_epoch
 
 
 def leader_endpoints(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from headwater.client.producer.futures import BatchFuture, OnDelivery, RecordMetadata
 from headwater.config.client import ProducerSettings
 from headwater.errors import KafkaError
-from headwater.model import NO_SEQUENCE, TopicPartition
+from headwater.model import NO_EPOCH, NO_SEQUENCE, TopicPartition
 from headwater.records.batch import HEADER_SIZE, Buffer
 from headwater.records.codec import BatchWriter, decode_batch
 
@@ -34,8 +34,8 @@ class ProducerBatch:
     """Records of one partition that are sent together."""
 
     __slots__ = (
-        "append", "attempts", "base_sequence", "callbacks", "count", "deadline_ms", "epoch", "filled", "future",
-        "in_flight", "limit_ms", "order", "problem", "producer_id", "queue", "records", "reserved", "retry_at_ms",
+        "append", "attempts", "attempts_at_leader", "base_sequence", "callbacks", "count", "deadline_ms", "epoch", "filled", "future",
+        "in_flight", "leader_epoch", "limit_ms", "order", "problem", "producer_id", "queue", "records", "reserved", "retry_at_ms",
         "stamp", "stop", "uncertain", "values", "widest", "writer",
     )  # fmt: skip
 
@@ -53,6 +53,9 @@ class ProducerBatch:
         """When it is sent although it is not full; when it is given up."""
         self.callbacks: list[tuple[OnDelivery, int, int]] = []
         self.attempts = 0
+        self.leader_epoch = NO_EPOCH
+        self.attempts_at_leader = 0
+        """The epoch of the leader that it was sent to last, and how often it was sent in this epoch."""
         self.retry_at_ms = 0
         self.problem: KafkaError | None = None
         """Why the last attempt failed."""
@@ -255,8 +258,8 @@ class Accumulator:
             return 0
         return batch.limit_ms
 
-    def mark_in_flight(self, batch: ProducerBatch) -> None:
-        """Out of its queue: `batch` is in flight from now on."""
+    def mark_in_flight(self, batch: ProducerBatch, leader_epoch: int = NO_EPOCH) -> None:
+        """Out of its queue: `batch` is in flight to the leader of this epoch from now on."""
         queue = batch.queue
         if batch is queue.open:
             self.seal(queue)
@@ -264,6 +267,9 @@ class Accumulator:
         batch.seal()  # once more: a caller that sealed it may have been interrupted
         batch.in_flight = True
         batch.attempts += 1
+        if leader_epoch != batch.leader_epoch:
+            batch.leader_epoch, batch.attempts_at_leader = leader_epoch, 0
+        batch.attempts_at_leader += 1
         self._requeue(queue)
 
     def put_back(self, batch: ProducerBatch, retry_at_ms: int) -> None:
@@ -271,6 +277,11 @@ class Accumulator:
         batch.in_flight = False
         batch.retry_at_ms = retry_at_ms
         self._insert(batch)
+
+    def end_rests(self, queue: PartitionQueue) -> None:
+        """The partition has another leader: nothing that waits for a second attempt waits longer."""
+        for batch in queue.sealed:
+            batch.retry_at_ms = 0
 
     def split(self, batch: ProducerBatch, size_limit: int) -> list[ProducerBatch]:
         """Replace a batch in flight by smaller ones, in its place; its memory goes with them.

@@ -90,9 +90,10 @@ class BatchCompletion:
         elif code.retriable:
             if code not in _NOT_APPENDED:
                 batch.uncertain = True
-            moved = self._follow_leader(batch, row.current_leader, endpoints)
+            self._follow_leader(batch, row.current_leader, endpoints)
             self._cluster.suspect()
-            self.retry(batch, failure(code, row.error_message), now, at_once=moved)
+            behind = 0 <= row.current_leader.leader_epoch < batch.leader_epoch
+            self.retry(batch, failure(code, row.error_message), now, behind=behind)
         else:
             self.fail(batch, _explained(batch, row, code))
 
@@ -101,14 +102,13 @@ class BatchCompletion:
         batch: ProducerBatch,
         leader: ProduceResponse.LeaderIdAndEpoch,
         endpoints: Sequence[ProduceResponse.NodeEndpoint],
-    ) -> bool:
-        """Whether the refusal names a newer leader (KIP-951), to which the batch can go at once."""
-        if leader.leader_id < 0:
-            return False
-        nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in endpoints]
-        return self._cluster.leader_moved(
-            batch.queue.key, leader.leader_id, leader.leader_epoch, nodes
-        )
+    ) -> None:
+        """Note the newer leader that a refusal names (KIP-951): what rests goes to it at once."""
+        if leader.leader_id >= 0:
+            nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in endpoints]
+            self._cluster.leader_moved(
+                batch.queue.key, leader.leader_id, leader.leader_epoch, nodes
+            )
 
     def _misnumbered(self, batch: ProducerBatch, problem: KafkaError, now: int) -> None:
         """The broker does not take the batch under its number."""
@@ -121,9 +121,13 @@ class BatchCompletion:
             self.fail(batch, _unknowable(batch, problem))
 
     def retry(
-        self, batch: ProducerBatch, problem: KafkaError, now: int, *, at_once: bool = False
+        self, batch: ProducerBatch, problem: KafkaError, now: int, *, behind: bool = False
     ) -> None:
-        """Send it again after a rest, unless it was tried often enough."""
+        """Send it again, unless it was tried often enough.
+
+        It rests before that, but only for as long as no newer leader is known. It rests shorter if
+        the broker was `behind`: a new leader is often asked before it knows that it leads.
+        """
         if batch.future.done:
             batch.in_flight = False
             self._end_reset(batch)
@@ -134,14 +138,15 @@ class BatchCompletion:
         self._metrics.retries.add(now, batch.count)
         batch.problem = problem
         with self._lock:
-            rest_until = 0 if at_once else now + self._rest_ms(batch.attempts)
-            self._accumulator.put_back(batch, rest_until)
+            rest_ms = self._rest_ms(batch.attempts_at_leader, behind=behind)
+            self._accumulator.put_back(batch, now + rest_ms)
         self._end_reset(batch)
 
-    def _rest_ms(self, attempts: int) -> int:
+    def _rest_ms(self, attempts: int, *, behind: bool) -> int:
         settings = self._settings
+        first = settings.retry_backoff_ms // (4 if behind else 1)
         longest = max(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        rest = min(settings.retry_backoff_ms << min(attempts - 1, 16), longest)
+        rest = min(first << min(attempts - 1, 16), longest)
         return rest * (80 + self._randomness.below(41)) // 100
 
     def _end_reset(self, batch: ProducerBatch) -> None:

@@ -250,8 +250,10 @@ class Sender:
                     continue
                 due = self._accumulator.due_ms(queue, batch)
                 if due > now:
-                    next_ms = min(next_ms, due)
-                    continue
+                    if not self._leader_changed(batch):
+                        next_ms = min(next_ms, due)
+                        continue
+                    self._accumulator.end_rests(queue)
                 node = self._cluster.leader(queue.key)
                 if node is None:
                     leaderless = True
@@ -260,6 +262,12 @@ class Sender:
         if leaderless:
             self._cluster.suspect()
         return ready, next_ms
+
+    def _leader_changed(self, batch: ProducerBatch) -> bool:
+        """Whether a batch rests because of a leader that another one has followed since."""
+        return bool(batch.retry_at_ms) and (
+            self._cluster.leader_epoch(batch.queue.key) > batch.leader_epoch
+        )
 
     def _choose(self, queue: PartitionQueue) -> ProducerBatch | None:
         return queue.head() if self._sequences is None else self._sequences.choose(queue)
@@ -299,7 +307,7 @@ class Sender:
                 if size > room and taken:
                     break
                 room -= size
-                accumulator.mark_in_flight(batch)
+                accumulator.mark_in_flight(batch, self._cluster.leader_epoch(queue.key))
                 if self._sequences is not None:
                     self._sequences.number(batch)
                 taken.append(batch)
