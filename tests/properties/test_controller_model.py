@@ -31,6 +31,7 @@ from headwater.controller.commands import (
     Reassignment,
     TopicCreation,
 )
+from headwater.controller.control_requests import FULL
 from headwater.controller.decide import Controller
 from headwater.controller.effects import Answer, Resign, Resume, Send, Write
 from headwater.controller.events import (
@@ -151,6 +152,10 @@ class Cluster:
         self.told: dict[tuple[int, int], tuple[dict[Any, Any], dict[Any, Any]]] = {}
         # The sets that a broker was in when it stopped uncleanly, and has not left since.
         self.lost: set[tuple[str, int]] = set()
+        # Partitions that a broker has been told of, so that they may have records; by broker, those
+        # that it was in sync with when it registered.
+        self.served: set[str] = set()
+        self.returned_to: dict[int, set[str]] = {}
         for broker_id in BROKERS:
             self.register(broker_id)
         self.epoch = 0
@@ -234,11 +239,14 @@ class Cluster:
         if message.broker_epoch != broker.epoch:
             return
         led, known = self.told.setdefault((broker.broker_id, broker.epoch), ({}, {}))
+        if isinstance(message, LeaderAndIsrRequest) and message.type == FULL:
+            self.check_strays(broker.broker_id, {StateNode.path(*at) for at in led})
         for topic in message.topic_states:
             for one in topic.partition_states:
                 at = TopicPartition(topic.topic_name, one.partition_index)
                 if isinstance(message, LeaderAndIsrRequest):
                     led[at] = (one.leader, one.leader_epoch)
+                    self.served.add(StateNode.path(*at))
                 elif isinstance(message, UpdateMetadataRequest):
                     known[at] = (one.leader, one.leader_epoch, tuple(one.isr))
                 else:
@@ -260,6 +268,7 @@ class Cluster:
         previous = self.stopped_cleanly.pop(broker_id, -1)
         node = BrokerNode(broker_id, (endpoint,), previous_epoch=previous)
         self.live[broker_id] = LiveBroker(node, self.zxid)
+        self.returned_to[broker_id] = self.in_sync_on(broker_id) & self.served
         if previous == -1:
             self.lost |= {(path, broker_id) for path in self.in_sync_on(broker_id)}
 
@@ -369,6 +378,9 @@ class Cluster:
     def check_transitions(self, before: dict[str, StateNode]) -> None:
         now = self.states()
         deleted = before.keys() - now.keys()
+        self.served -= deleted
+        for paths in self.returned_to.values():
+            paths.difference_update(deleted)
         self.lost = {(path, broker) for path, broker in self.lost if path not in deleted}
         for path, state in now.items():
             former = before.get(path)
@@ -390,6 +402,17 @@ class Cluster:
                     former.leader_epoch,
                 )
                 assert by_leader or unclean, (path, former, state)
+
+    def check_strays(self, broker_id: int, told: set[str]) -> None:
+        """A broker that has been told of everything sets its other logs aside: none is in sync."""
+        states = self.states()
+        deleting = {topic.name for topic in self.state.topics.values() if topic.deleting}
+        kept = {
+            path
+            for path in self.returned_to[broker_id]
+            if broker_id in states[path].isr and path.split("/")[3] not in deleting
+        }
+        assert kept <= told, f"broker {broker_id} was not told of {kept - told}"
 
     def check_at_rest(self) -> None:
         self.come_to_rest()

@@ -119,9 +119,16 @@ class LeaderElections:
             yield
 
     def introduced(self, ended: EndIntroduction) -> None:
-        """Tell a broker that all its replicas have been sent to it: any other log is a stray."""
+        """Tell a broker that all its replicas have been sent to it: any other log is a stray.
+
+        A partition that was written again before its first write was done has not been sent yet.
+        """
         broker = self._state.brokers.get(ended.broker_id)
-        if broker is not None and broker.epoch == ended.epoch:
+        if broker is None or broker.epoch != ended.epoch:
+            return
+        if self._outstanding.has_unheard(broker.broker_id):
+            self._outstanding.once_written(ended)
+        else:
             request = leader_and_isr(self._outstanding.identity, broker, self._state, [], kind=FULL)
             self._outstanding.send(broker.broker_id, request, Release(None))
 

@@ -179,6 +179,10 @@ class Outstanding:
         self._unheard.update(at for at in partitions if at in self._being_written)
         return self.stored_partitions(partitions)
 
+    def has_unheard(self, broker_id: int) -> bool:
+        """Whether a partition of the broker can only be sent to it when a write in flight is done."""
+        return any(at in self._being_written and self._holds(broker_id, at) for at in self._unheard)
+
     # -- control requests
 
     def send(self, broker_id: int, request: ControlRequest, then: AfterSend) -> None:
