@@ -39,6 +39,17 @@ CONFIG_FILE = "config_file"
 """The parameter of `headwater` itself that names the config file."""
 AS_JSON = "headwater.json"
 """Where the context of a command keeps whether --json was given."""
+_EXTRAS = {
+    "pyspark": "spark,lake",
+    "pandas": "spark,lake",
+    "pyarrow": "spark,lake",
+    "yaml": "spark,lake",
+    "deltalake": "lake",
+    "pyiceberg": "lake",
+    "starlette": "collect",
+    "uvicorn": "collect",
+}
+"""The extra that brings a package which some commands import."""
 _SCRIPTS = ("kafka-", "zookeeper-")
 _terminated: list[int] = []
 """SIGTERM, if it came; it interrupts a command as Ctrl-C does."""
@@ -113,6 +124,12 @@ class LazyGroup(click.Group):
             raise OneLineError(failed.format_message(), ctx) from None
         except KafkaError as refused:
             raise OneLineError(refused.message, ctx, code=refused.code.name) from None
+        except ModuleNotFoundError as missing:
+            package = (missing.name or "").partition(".")[0]
+            if package not in _EXTRAS:
+                raise
+            said = f"{package} is not installed: pip install 'headwater[{_EXTRAS[package]}]'"
+            raise OneLineError(said, ctx) from None
         except BrokenPipeError as broken:
             raise _closed_pipe(ctx, broken) from None
         except OSError as problem:

@@ -152,14 +152,9 @@ def http(
     comes when the broker has the events.
     """
     into = _topic(topic, named)
-    try:
-        from headwater.collect.http_loop import HttpOptions
-        from headwater.collect.http_server_loop import HttpServerOptions, serve
-    except ModuleNotFoundError as missing:
-        package = (missing.name or "").partition(".")[0]
-        raise click.ClickException(
-            f"{package} is not installed: pip install 'headwater[collect]'"
-        ) from None
+    from headwater.collect.http_loop import HttpOptions
+    from headwater.collect.http_server_loop import HttpServerOptions, serve
+
     options = HttpOptions(
         rules=EventRules(
             chosen["key"], chosen["missing_key"] == "refuse", chosen["max_event_bytes"]

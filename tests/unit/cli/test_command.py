@@ -187,3 +187,28 @@ def test_a_signal_during_imports_ends_the_command_quietly(
     words = [sys.executable, "-c", INTERRUPTED, module, str(int(number))]
     out = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (out.returncode, out.stdout, out.stderr) == (code, "", "")
+
+
+@pytest.mark.parametrize(
+    ("missing", "words", "extra"),
+    [
+        ("starlette", "collect http --topic t", "collect"),
+        ("uvicorn", "collect http --topic t", "collect"),
+        ("pyspark", "archive audit {folder}", "spark,lake"),
+        ("pyspark", "archive replay {folder} --from 0 --to 1 --into t", "spark,lake"),
+    ],
+)
+def test_a_missing_extra_is_one_clear_line(
+    missing: str, words: str, extra: str, tmp_path: Path
+) -> None:
+    script = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from headwater.cli import main\n"
+        f"sys.argv = {['headwater', *words.format(folder=tmp_path).split()]!r}\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"Error: {missing} is not installed: pip install 'headwater[{extra}]'\n"

@@ -42,18 +42,3 @@ def test_acknowledgements_cannot_be_switched_off(words: tuple[str, ...], tmp_pat
     )
     assert done.returncode == 1
     assert "Error: acks=0 gives no acknowledgement" in done.stderr
-
-
-@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
-def test_a_missing_extra_is_one_clear_line(missing: str) -> None:
-    script = (
-        f"import sys; sys.modules[{missing!r}] = None\n"
-        "from headwater.cli import main\n"
-        "sys.argv = ['headwater', 'collect', 'http', '--topic', 't']\n"
-        "main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr == f"Error: {missing} is not installed: pip install 'headwater[collect]'\n"

@@ -44,9 +44,10 @@ def infer_columns(samples: Iterable[bytes]) -> list[DdlColumn]:
         value = _object(sample)
         if value is not None:
             shape = _join(shape, _shape(value))
-    if not isinstance(shape, _Struct) or not shape.fields:
-        raise SchemaError("$", "no sample is a JSON object with fields; give a schema instead")
-    return _columns(shape, "$")
+    found = _columns(shape, "$") if isinstance(shape, _Struct) else []
+    if not found:
+        raise SchemaError("$", "no sample is a JSON object with named fields; give a schema instead")
+    return found
 
 
 def _object(sample: bytes) -> dict[str, Any] | None:

@@ -222,6 +222,8 @@ def test_samples_that_are_no_objects_are_passed_over():
     assert infer([b"nothing", b"[1]", b"\xff", deep, sample(a=1)]) == "a BIGINT"
     with pytest.raises(SchemaError, match="no sample is a JSON object"):
         infer([b"nothing", b"{}"])
+    with pytest.raises(SchemaError, match="no sample is a JSON object with named fields"):
+        infer([b'{"": 1}'])
     with pytest.raises(SchemaError, match="are one column to Spark"):
         infer([sample(id=1), sample(ID=1)])
 
