@@ -8,6 +8,8 @@ makes its writer refuse.
 import threading
 from typing import TYPE_CHECKING
 
+from headwater.pipelines.running.java_errors import short_java_errors
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -36,7 +38,7 @@ class GuardedWriters:
         permission = self._permissions[flow] = _Permission()
 
         def guarded(batch: "DataFrame", batch_id: int) -> None:
-            with permission.writing:
+            with permission.writing, short_java_errors():
                 if permission.is_over:
                     raise WriterStoppedError(
                         f"{flow} is being restarted; batch {batch_id} is written after that"

@@ -14,6 +14,8 @@ _ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*): ?(.*)$")
 _STREAM_FAILED: Final = re.compile(r"terminated with exception: ?")
 _CAUSED_BY: Final = re.compile(r"\n\s*Caused by: ")
 _TASK_FAILED: Final = re.compile(r"^Job aborted due to stage failure.*?\): ?", re.DOTALL)
+_CALLING: Final = re.compile(r"^An error occurred while calling \S+\s*: ")
+_CLASS_ALONE: Final = re.compile(r"(?:[a-z]\w*\.)+[A-Z][\w$]*")
 _JAVA_CLASS: Final = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ?")
 _CONDITION: Final = re.compile(r"^\[[A-Z][A-Z0-9_.]+\] ?")
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\.?")
@@ -76,11 +78,20 @@ def _more(lines: list[str]) -> str:
 
 
 def _from_java(text: str) -> str:
-    text = _CAUSED_BY.split(_STREAM_FAILED.split(text)[-1])[-1]
+    """Return the message of the innermost exception that has one."""
+    causes = _CAUSED_BY.split(_STREAM_FAILED.split(text)[-1])
+    messages = [_message(cause) for cause in reversed(causes)]
+    told = (message for message in messages if message and not _CLASS_ALONE.fullmatch(message))
+    return next(told, messages[0]) or "Spark gave no reason"
+
+
+def _message(cause: str) -> str:
     for end in _ENDS:
-        text = text.split(end, 1)[0]
-    text = _PLAN.sub("", text)
-    text = _TASK_FAILED.sub("", text.strip())
-    text = _JAVA_CLASS.sub("", text)
-    text = _CONDITION.sub("", text)
-    return _STATE.sub("", text).strip() or "Spark gave no reason"
+        cause = cause.split(end, 1)[0]
+    cause = _PLAN.sub("", cause)
+    cause = _CALLING.sub("", cause.strip())
+    cause = _JAVA_CLASS.sub("", cause)
+    cause = _TASK_FAILED.sub("", cause)
+    cause = _JAVA_CLASS.sub("", cause)
+    cause = _CONDITION.sub("", cause)
+    return _STATE.sub("", cause).strip()

@@ -46,7 +46,9 @@ def infer_columns(samples: Iterable[bytes]) -> list[DdlColumn]:
             shape = _join(shape, _shape(value))
     found = _columns(shape, "$") if isinstance(shape, _Struct) else []
     if not found:
-        raise SchemaError("$", "no sample is a JSON object with named fields; give a schema instead")
+        raise SchemaError(
+            "$", "no sample is a JSON object with named fields; give a schema instead"
+        )
     return found
 
 

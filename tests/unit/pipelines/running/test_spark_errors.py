@@ -100,3 +100,24 @@ def test_the_last_cause_of_a_java_trace_is_told():
         "\t... 12 more\n\nDriver stacktrace:\n"
     )
     assert root_cause(text) == "Mkdirs failed to create file:/lake/t/k=xxx"
+
+
+CRASHED = """\
+An error occurred while calling o96.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 \
+times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (127.0.0.1 executor driver): \
+org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.applyOrElse(PythonRunner.scala:9)
+Caused by: java.io.EOFException
+\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)
+"""
+
+
+def test_an_exception_without_a_message_is_not_the_cause():
+    assert root_cause(CRASHED) == "Python worker exited unexpectedly (crashed)"
+    assert root_cause("x.Failed: \nCaused by: java.io.EOFException") == "java.io.EOFException"
+
+
+def test_the_java_method_that_python_called_is_left_out():
+    text = "An error occurred while calling o1.parquet.\n: java.io.IOException: No space left\n\tat a.B"
+    assert root_cause(text) == "No space left"
