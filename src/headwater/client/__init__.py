@@ -1,5 +1,5 @@
 """Clients: one core with an asyncio and a blocking face.
 
 Pure machines (accumulator, sequences, membership, assignors) decide; `*_loop` files do the I/O over
-`transport`. Nothing here knows a broker's rooms.
+`transport`. This package does not import the broker's packages.
 """

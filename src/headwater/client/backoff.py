@@ -1,13 +1,13 @@
-"""Rests between repetitions: they grow up to a limit, and are spread by chance."""
+"""Delays between retries: they grow up to a limit and have jitter."""
 
 from headwater.seams.randomness import Randomness
 
 _SPREAD = 20
-"""Percent by which a rest may be shorter or longer, so that many clients do not come at once."""
+"""Jitter in percent of a delay, so that many clients do not retry at once."""
 
 
 class Backoff:
-    """A row of rests."""
+    """A series of delays."""
 
     __slots__ = ("_limit_ms", "_randomness", "_rest_ms")
 
@@ -17,17 +17,17 @@ class Backoff:
         self._randomness = randomness
 
     def next_ms(self) -> float:
-        """The next rest."""
+        """Return the next delay."""
         rest = self._rest_ms
         self._rest_ms = min(2 * rest, self._limit_ms)
         return _spread(rest, self._randomness)
 
 
 class OutageBackoff:
-    """Rests while something is out of order: a twentieth of the time that it has been so far.
+    """Delays during an outage: a twentieth of its duration so far.
 
-    Callers learn of the end of an outage after at most a twentieth more of its length. A report that
-    comes after a calm time begins another outage.
+    Callers notice the end of an outage after at most a twentieth of its length. A report after a
+    quiet time begins another outage.
     """
 
     __slots__ = ("_calm_ms", "_first_ms", "_limit_ms", "_randomness", "_reported_ms", "_since_ms")
@@ -40,7 +40,7 @@ class OutageBackoff:
         self._since_ms = self._reported_ms = -self._calm_ms
 
     def rest_ms(self, now_ms: int) -> float:
-        """Something is still out of order, or is again: the rest between two attempts."""
+        """Report a failure, and return the delay between two attempts."""
         if now_ms - self._reported_ms >= self._calm_ms:
             self._since_ms = now_ms
         self._reported_ms = now_ms

@@ -1,8 +1,8 @@
 """The blocking face: one thread with an event loop, shared by all blocking clients of a process.
 
-Callers wait in their own threads; Ctrl-C ends the wait and cancels what was waited for. A fork
-leaves the loop behind: clients made before it fail in the child with a word of what to do. At the
-end of the process clients that are still open are closed, so that records already taken are sent.
+Callers wait in their own threads; Ctrl-C ends the wait and cancels the call. The loop does not
+survive a fork: in the child, clients of the parent raise ForkedError. Clients that are still open
+at the end of the process are closed then, so that records in their buffers are sent.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 EXIT_TIMEOUT_S = 10.0
-"""How long the end of the process may be held up by records that wait to be sent."""
+"""How long the end of the process may wait for unsent records."""
 
 
 _GLANCE_S = 1.0
@@ -30,38 +30,38 @@ _GLANCE_S = 1.0
 
 
 class BlockingClient(Protocol):
-    """What the loop thread asks of those who use it."""
+    """A client that uses the loop thread."""
 
     def close(self, timeout: float | None = None) -> None:
-        """Finish what is under way within the time and let go of everything."""
+        """Finish pending work within the time and release all resources."""
 
     def forked(self) -> None:
-        """This is a child process: from now on fail with ForkedError, and touch no lock."""
+        """In a child process: raise ForkedError from every call, and touch no lock."""
 
 
 class LoopThread:
-    """An event loop on a thread of its own."""
+    """An event loop on its own thread."""
 
     def __init__(self) -> None:
         self.loop = _new_loop()
         self._alive = True
         self._stopping = False
-        """Not Thread.is_alive(): interrupted by Ctrl-C, that takes a live thread for dead."""
+        """Not Thread.is_alive(): if Ctrl-C interrupts that, it reports a live thread as dead."""
         self._thread = threading.Thread(target=self._run, name="headwater-client", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the loop runs; one that has ended fails every call."""
+        """Whether the loop runs; after it has ended, every call fails."""
         return self._alive
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on this thread, that is inside a callback."""
+        """Whether the caller runs on this thread, inside a callback."""
         return threading.current_thread() is self._thread
 
     def refuse_here(self, what: str) -> None:
-        """RuntimeError on this thread, where `what` would wait for itself."""
+        """Raise RuntimeError on this thread, where `what` would wait for itself."""
         if self.is_current:
             raise RuntimeError(
                 f"{what} inside a callback would wait for itself: "
@@ -69,9 +69,9 @@ class LoopThread:
             )
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run `work` on the loop and wait for it; TimedOutError past `timeout_s`.
+        """Run `work` on the loop and wait for it; TimedOutError after `timeout_s`.
 
-        However the wait ends, nothing of `work` is left running.
+        If the wait ends early, `work` is cancelled.
         """
         if self.is_current:
             work.close()
@@ -98,7 +98,7 @@ class LoopThread:
             self.loop.call_soon_threadsafe(callback)
 
     def forked(self) -> None:
-        """In a child process, where the thread does not run: no call waits for it."""
+        """In a child process, where the thread does not run: let no call wait for it."""
         self._alive = False
 
     def stop(self) -> None:
@@ -119,7 +119,7 @@ class LoopThread:
                 _loop_ended(self)
 
     def _run_until_stopped(self) -> bool:
-        """Run the loop; False where it was left by sys.exit() in a callback and can go on."""
+        """Run the loop; return False if a callback's sys.exit() left it and it can continue."""
         try:
             self.loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as leaving:
@@ -137,8 +137,8 @@ class LoopThread:
 class _Waiting(Generic[T]):
     """A thread that waits for work on the loop.
 
-    The loop rings a bare lock and never waits for one. Futures of the standard library have locks
-    of their own, which an interrupted waiter can leave locked: the loop would stop forever.
+    The loop releases a bare lock and never waits for one. Futures of the standard library have
+    locks that an interrupted waiter can leave locked: the loop would hang.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
@@ -153,7 +153,7 @@ class _Waiting(Generic[T]):
         self._loop.call_soon_threadsafe(self._start)
 
     def listen(self, alive: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait for the end of the work; False when the time is over first."""
+        """Wait for the end of the work; return False if the time is over first."""
         left = math.inf if timeout_s is None else timeout_s
         while not self._bell.acquire(timeout=max(min(left, _GLANCE_S), 0)):
             left -= _GLANCE_S
@@ -180,14 +180,14 @@ class _Waiting(Generic[T]):
         try:
             self._task = self._loop.create_task(self._work)
             self._task.add_done_callback(self._ended)
-        except BaseException as fault:  # nobody else would ring
+        except BaseException as fault:  # nothing else would release the lock
             self._fault = fault
             self._bell.release()
             raise
 
     def _ended(self, task: "asyncio.Task[T]") -> None:
         if not task.cancelled():
-            task.exception()  # it is the waiter's, even if the waiter has gone
+            task.exception()  # mark it as retrieved, even if the waiter has gone
         self._bell.release()
 
     def _stop(self) -> None:
@@ -211,7 +211,7 @@ _clients: "weakref.WeakSet[BlockingClient]" = weakref.WeakSet()
 
 
 def loop_thread() -> LoopThread:
-    """The one loop thread of this process, started when it is first needed."""
+    """Return the loop thread of this process; the first call starts it."""
     global _shared  # noqa: PLW0603 - one per process is the point
     with _lock:
         if _shared is None:
@@ -220,14 +220,14 @@ def loop_thread() -> LoopThread:
 
 
 def register(client: BlockingClient) -> LoopThread:
-    """Use the loop thread; `client` hears of a fork and of the end of the process."""
+    """Return the loop thread; from now on it reports forks to `client` and closes it at exit."""
     thread = loop_thread()
     _clients.add(client)
     return thread
 
 
 def _loop_ended(thread: LoopThread) -> None:
-    """The loop has ended by a fault: fail what waits on it, and let new clients have another."""
+    """After an error ended the loop: fail the calls that wait; new clients get another loop."""
     global _shared  # noqa: PLW0603 - one per process is the point
     if _shared is thread:
         _shared = None
@@ -240,15 +240,15 @@ def _loop_ended(thread: LoopThread) -> None:
 
 
 def unregister(client: BlockingClient) -> None:
-    """The client is closed."""
+    """Drop a closed client."""
     _clients.discard(client)
 
 
 def forked_error(what: str) -> ForkedError:
-    """What a client made before a fork says in the child."""
+    """Return the error that a client of the parent process raises in a child."""
     return ForkedError(
-        f"this {what} was made before the process forked, and its connections belong to the "
-        f"parent: make a {what} in the child (for multiprocessing, inside the worker function)"
+        f"this {what} was created before the process forked, and its connections belong to the "
+        f"parent: create a {what} in the child (for multiprocessing, inside the worker function)"
     )
 
 

@@ -1,9 +1,9 @@
 """A connection to one broker without an event loop: the caller's own thread sends and receives.
 
-For readers that want one thing at a time and as few steps as possible between the socket and their
-data. An answer is received into memory that the next answer uses again, so what was read from it
-must be done with by then. Streams that are at rest are kept for the next reader of this process; a
-child process begins with none.
+For readers that send one request at a time and want little overhead between the socket and their
+data. An answer is received into memory that the next answer reuses, so the caller must be done with
+it by then. Idle connections are kept for the next reader of this process; a child process starts
+without any.
 """
 
 import os
@@ -35,7 +35,7 @@ _NEWEST_API_VERSIONS = 3
 
 
 class BlockingConnection:
-    """One connection; for one thread at a time. OSError and NetworkError mean that it is gone."""
+    """One connection, for one thread at a time. After OSError or NetworkError it is unusable."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
         self.address = (host, port, client_id)
@@ -59,43 +59,44 @@ class BlockingConnection:
 
     @property
     def inherited(self) -> bool:
-        """Whether a parent process made it, whose answers come here."""
+        """Whether a parent process opened it, whose answers may arrive here."""
         return self._process != os.getpid()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def version_for(self, message: Struct, newest: int | None = None) -> int:
-        """The newest version of a request that both sides know."""
+        """Return the newest version of a request that both sides know."""
         key = message.__schema__.api_key or 0
         ours, theirs = message.__schema__.versions, self._served.get(key, Versions(1, 0))
         version = min(theirs.highest, ours.highest if newest is None else newest)
         if version < max(theirs.lowest, ours.lowest):
             raise failure(
-                E.UNSUPPORTED_VERSION, f"the broker at {self._name} has no fitting {API[key].name}"
+                E.UNSUPPORTED_VERSION,
+                f"{self._name} supports no known version of {API[key].name}",
             )
         return version
 
     def call(self, message: Struct, answer: type[Answer], timeout_s: float) -> Answer:
-        """Ask and wait for the answer."""
+        """Send a request and wait for its answer."""
         version = self.version_for(message)
         self.send(message, version)
         return self.receive(answer, version, timeout_s)
 
     def send(self, message: Struct, version: int) -> None:
-        """Ask; the answer is to be received before the next but one is asked for."""
+        """Send a request; at most two may be unanswered at a time."""
         self._sent = (self._sent + 1) & _LAST_ID
         self._socket.sendall(b"".join(request(version, self._sent, self.address[2], message)))
         self.waiting += 1
 
     def receive(self, answer: type[Answer], version: int, timeout_s: float) -> Answer:
-        """The answer to the one request under way; its records lie in memory used again."""
+        """Wait for the answer to the oldest request; the next answer reuses its memory."""
         key = answer.__schema__.api_key or 0
         frame = self._frame(API[key].name, timeout_s)
         self.waiting -= 1
         if key == _API_VERSIONS and frame[4:6] == E.UNSUPPORTED_VERSION.to_bytes(2):
-            version = 0  # a broker that does not know the version says so in the oldest one
+            version = 0  # a broker that does not know the version answers in the oldest one
         try:
             number, body = read_response_header(frame, key, version)
             decoded, _ = codec.decode(answer, version, frame, body)
@@ -106,13 +107,13 @@ class BlockingConnection:
         return decoded
 
     def _frame(self, what: str, timeout_s: float) -> memoryview:
-        """The bytes of an answer, without their size."""
+        """Return the bytes of an answer, without their size."""
         until_ms = _clock.monotonic_ms() + int(timeout_s * 1000)
         view, filled, whole = memoryview(self._memory), 0, _SIZE.size
         try:
             while filled < whole or whole == _SIZE.size:
                 self._socket.settimeout(max(until_ms - _clock.monotonic_ms(), 1) / 1000)
-                # Nothing follows this answer: what comes is part of it.
+                # No other answer is due: all received bytes are part of this one.
                 count = self._socket.recv_into(view[filled:])
                 if not count:
                     raise NetworkError(f"{self._name} closed the connection; see the broker's log")
@@ -130,7 +131,7 @@ class BlockingConnection:
         return size
 
     def _room(self, view: memoryview, filled: int, whole: int) -> memoryview:
-        """Memory for a whole answer: the system gives pages to what was announced as it comes."""
+        """Return memory for a whole answer: the system maps its pages only as bytes arrive."""
         if filled > whole:
             raise self._senseless("more than it was asked for")
         if whole > len(view):
@@ -167,7 +168,7 @@ _idle: dict[tuple[str, int, str], list[BlockingConnection]] = {}
 
 
 def acquire(host: str, port: int, client_id: str, timeout_s: float) -> BlockingConnection:
-    """A connection that rests, or a new one."""
+    """Return an idle connection, or a new one."""
     with _lock:
         connections = _idle.get((host, port, client_id))
         if connections:
@@ -176,7 +177,7 @@ def acquire(host: str, port: int, client_id: str, timeout_s: float) -> BlockingC
 
 
 def release(connection: BlockingConnection) -> None:
-    """Let others have it; one that has something under way, or is a parent's, is closed."""
+    """Keep the connection for others; close it if it has unanswered requests or is a parent's."""
     if connection.waiting or connection.inherited:
         connection.close()
         return
@@ -185,7 +186,7 @@ def release(connection: BlockingConnection) -> None:
 
 
 def discard(connection: BlockingConnection) -> None:
-    """It broke: close it, and those that rest at the same broker, which has probably gone."""
+    """Close a broken connection, and idle ones to the same broker, which is probably gone."""
     connection.close()
     with _lock:
         others = _idle.pop(connection.address, [])
@@ -194,12 +195,12 @@ def discard(connection: BlockingConnection) -> None:
 
 
 def _after_fork() -> None:
-    """The connections are the parent's: two readers of one connection would each get parts of answers."""
+    """Close the connections of the parent: two readers of one stream would each get parts of it."""
     global _lock, _idle
     _lock, left, _idle = threading.Lock(), _idle, {}
     for connections in left.values():
         for connection in connections:
-            connection.close()  # closes the child's end alone
+            connection.close()  # closes only the child's descriptor
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,8 +1,8 @@
 """The cluster as a client sees it: brokers, topics, leaders, and open connections to them.
 
 At most one metadata request is in flight; callers that need its answer wait for the same one.
-Metadata may be out of date at any moment: a caller that learns so from a broker calls `suspect()`
-and asks again. Nothing here hangs: every wait has a timeout.
+Metadata may be out of date at any moment: a caller that learns this from a broker calls `suspect()`
+and tries again. Every wait has a timeout.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ Answer = TypeVar("Answer", bound=Struct)
 
 _FINAL_TOPIC_ERRORS = frozenset({E.INVALID_TOPIC_EXCEPTION, E.TOPIC_AUTHORIZATION_FAILED})
 _GRACE_MS = 1500
-"""How long brokers may say that a topic does not exist: it may have been created a moment ago."""
+"""How long to retry a topic that brokers do not know: it may have been created a moment ago."""
 _ASK_AGAIN_MS = 2000
-"""How soon a topic that does not exist is asked for again."""
+"""The interval of requests for a topic that does not exist."""
 _STAGGER_S = 0.25
-"""When a broker has not answered for this long, the next one is asked as well."""
+"""If a broker does not answer for this long, the next one is asked as well."""
 
 
 class Cluster(Connections):
@@ -73,17 +73,17 @@ class Cluster(Connections):
         self.controller_id = -1
         self.topics: dict[str, TopicView] = {}
         self.problems: dict[str, E] = {}
-        """Topics that were asked for and could not be told, and why."""
+        """Errors by requested topic."""
         self.listeners: list[Callable[[], None]] = []
-        """Called on the loop after every answer to a request for metadata."""
+        """Called on the loop after every metadata response."""
         self._tasks = tasks
         self._auto_create = auto_create
         self._wanted: set[str] = set()
         self._all_topics = False
         self._coordinators = CoordinatorLookup(self)
         self._refreshing: asyncio.Task[None] | None = None
-        # Asks about new topics alone: a client of many topics would otherwise ask about all of
-        # them whenever it meets another one.
+        # Requests only new topics: a client of many topics would otherwise request all of them for
+        # each new one.
         self._learning: asyncio.Task[None] | None = None
         self._next_refresh: asyncio.Handle | None = None
         self._next_refresh_at = 0.0
@@ -94,22 +94,22 @@ class Cluster(Connections):
         self._suspect_again = False
         self._updated_ms = -1
         self._missing_since: dict[str, int] = {}
-        """Since when brokers say that a topic does not exist."""
+        """Since when brokers report that a topic does not exist."""
         self._asked_now: Counter[str] = Counter()
-        """Topics that a call waits for: it raises what others only read in the log."""
+        """Topics that a call waits for: it raises their errors, which are otherwise logged."""
         self._unreachable: Exception | None = None
-        """Why no broker answers; None while some do."""
+        """Why no broker answers; None while one does."""
         self.warnings = Warnings(clock.monotonic_ms)
 
     # -- what is known
 
     def leader(self, partition: TopicPartition) -> Node | None:
-        """The broker that leads `partition`, as far as is known."""
+        """Return the leader of `partition`, if it is known."""
         row = partition_view(self.topics, partition)
         return None if row is None else self.nodes.get(row.leader)
 
     def leader_epoch(self, partition: TopicPartition) -> int:
-        """The newest known epoch of the leader of `partition`."""
+        """Return the newest known leader epoch of `partition`."""
         row = partition_view(self.topics, partition)
         return NO_EPOCH if row is None else row.leader_epoch
 
@@ -118,10 +118,10 @@ class Cluster(Connections):
     async def metadata(
         self, topics: Iterable[str], *, timeout_ms: int | None = None, fresh: bool = False
     ) -> dict[str, TopicView]:
-        """The named topics; asks until all are known, or raises for the first that is not.
+        """Return the named topics; ask until all are known, or raise for the first that is not.
 
-        UnknownTopicOrPartitionError for a topic that does not exist, a moment after the first
-        answer that says so: it may have been created just now.
+        Raises UnknownTopicOrPartitionError for a missing topic, some time after the first answer
+        that reports it: the topic may have been created just now.
         """
         names = list(topics)
         limit = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -148,7 +148,7 @@ class Cluster(Connections):
             raise self._not_known(names, limit) from None
 
     async def learn(self, topics: Iterable[str], timeout_ms: int = 1000) -> None:
-        """Ask about `topics` from now on; those that do not exist yet are no error."""
+        """Request `topics` from now on; topics that do not exist yet are not an error."""
         names = [name for name in topics if name not in self.topics]
         if not names:
             return
@@ -159,15 +159,15 @@ class Cluster(Connections):
                 raise
 
     async def all_topics(self) -> dict[str, TopicView]:
-        """Every topic of the cluster, asked for now; later refreshes ask for all as well."""
+        """Request and return every topic of the cluster; later refreshes request all as well."""
         self._all_topics = True
         if self._refreshing is not None:
-            await self.refresh()  # what is under way may have asked for less, or too early
+            await self.refresh()  # a request in flight may cover fewer topics, or be too old
         await self.refresh()
         return dict(self.topics)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Ask no more about `topics`."""
+        """Stop requesting `topics`."""
         for name in topics:
             self._wanted.discard(name)
             self.topics.pop(name, None)
@@ -175,9 +175,9 @@ class Cluster(Connections):
             self._missing_since.pop(name, None)
 
     async def refresh(self) -> None:
-        """Ask any broker for metadata now, or wait for the request that is under way.
+        """Request metadata from any broker, or wait for the request in flight.
 
-        Repeats with backoff until a broker answers; the caller bounds it by a timeout.
+        Retries with backoff until a broker answers; the caller sets a timeout.
         """
         if self._closed:
             raise NetworkError("the client is closed")
@@ -187,7 +187,7 @@ class Cluster(Connections):
         await asyncio.shield(self._refreshing)
 
     async def _ask_about_new(self) -> None:
-        """Ask about the wanted topics that are not known; about all where that is not fewer."""
+        """Request the unknown topics among the wanted ones; all of them if that is not fewer."""
         if self._refreshing is not None or not self.topics or self._all_topics:
             await self.refresh()
             return
@@ -208,13 +208,13 @@ class Cluster(Connections):
             self._refresh_in(_ASK_AGAIN_MS)
 
     def suspect(self) -> None:
-        """The metadata was wrong: refresh it in the background.
+        """Refresh outdated metadata in the background.
 
-        The first refresh comes almost at once (many clients lose a broker in the same moment); as
-        long as nothing improves, others follow at intervals.
+        The first refresh comes almost at once (many clients lose a broker in the same moment);
+        while nothing improves, others follow at intervals.
         """
         if self._refreshing is not None:
-            self._suspect_again = True  # the answer under way may be older than the suspicion
+            self._suspect_again = True  # the request in flight may be older than the suspicion
             return
         due_ms = self._refreshed_ms + self._outage.rest_ms(self.now_ms)
         least_ms = self._randomness.below(self.settings.retry_backoff_ms // 5 + 1)
@@ -237,12 +237,12 @@ class Cluster(Connections):
                 await asyncio.sleep(rest_ms / 1000)
 
     def is_missing(self, topic: str) -> bool:
-        """Whether brokers have said for a while that `topic` does not exist."""
+        """Return whether brokers have reported for a while that `topic` does not exist."""
         since = self._missing_since.get(topic)
         return since is not None and self._updated_ms - since >= _GRACE_MS
 
     async def check_exist(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raise for the first of `partitions` that does not exist; asks again before it says so."""
+        """Raise for the first of `partitions` that does not exist, after a refresh."""
         names = list(partitions)
         if any(self._missing(name) for name in names):
             await self.refresh()
@@ -271,7 +271,7 @@ class Cluster(Connections):
 
     @property
     def trouble(self) -> str:
-        """What is known of why an answer does not come, with the addresses asked."""
+        """Why no answer arrives, as far as is known, with the addresses tried."""
         addresses = ", ".join(self.settings.bootstrap_servers)
         if self._unreachable is not None:
             return f"no broker answers at {addresses}: {self._unreachable}"
@@ -281,7 +281,7 @@ class Cluster(Connections):
         return f"the brokers are {nodes}"
 
     def waiting(self, what: str, problem: Callable[[], object] | None = None) -> Waiting:
-        """Around a wait: after 5 s, and then every 30 s, a WARNING says what is waited for.
+        """Log a WARNING about the wait inside this context, after 5 s and then every 30 s.
 
         `problem` gives the last error of the caller, where it knows more.
         """
@@ -305,7 +305,7 @@ class Cluster(Connections):
                 await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _ask_candidates(self, *, only_new: bool) -> bool:
-        """Ask brokers for metadata, each a moment after the one before, until one answers."""
+        """Request metadata from one broker after the other until one answers."""
         loop, asked = asyncio.get_running_loop(), set[asyncio.Task[None]]()
         last: Exception = NetworkError("no address to ask")
         try:
@@ -326,7 +326,7 @@ class Cluster(Connections):
                         return True
                     last = next((e for e in problems if isinstance(e, Exception)), last)
                     if node is not None:
-                        break  # too late or refused: the next one
+                        break  # too late or refused: try the next one
         finally:
             for task in asked:
                 task.cancel()
@@ -345,7 +345,7 @@ class Cluster(Connections):
         return self._question_of(self._wanted)
 
     def _question_about_new(self) -> MetadataRequest:
-        # Topics with problems are among them, so the answer speaks of every problem.
+        # This includes topics with errors, so the answer covers every error.
         return self._question_of(self._wanted - self.topics.keys())
 
     def _question_of(self, names: Iterable[str]) -> MetadataRequest:
@@ -382,7 +382,7 @@ class Cluster(Connections):
             listener()
 
     def _note_missing(self) -> None:
-        """Remember, and report, wanted topics that do not exist."""
+        """Note and log wanted topics that do not exist."""
         missing = {
             name
             for name, problem in self.problems.items()
@@ -431,7 +431,7 @@ class Cluster(Connections):
             if self._next_refresh_at <= when and not self._next_refresh.cancelled():
                 return
             self._next_refresh.cancel()
-        # uvloop's handle of a call that is due now does not know its time.
+        # In uvloop, the handle of a call that is due now has no time.
         self._next_refresh, self._next_refresh_at = loop.call_at(when, self._refresh_due), when
 
     def _refresh_due(self) -> None:
@@ -446,12 +446,12 @@ class Cluster(Connections):
     # -- asking
 
     async def ask(self, node: Node, request: Struct, answer: type[Answer]) -> Answer:
-        """One request to one broker, once."""
+        """Send one request to one broker, without retries."""
         connection = await self.connection(node)
         return await connection.call(request, answer)
 
     async def any_node(self) -> Node:
-        """Some broker that can be reached; learns the cluster first if need be."""
+        """Return a reachable broker; request metadata first if necessary."""
         if not self.nodes:
             await self.refresh()
         last: Exception = NetworkError(self.trouble)
@@ -465,23 +465,23 @@ class Cluster(Connections):
         raise last
 
     async def controller(self) -> Node:
-        """The controller, or any broker where none is told (all of them forward to it)."""
+        """Return the controller, or any broker if it is unknown (every broker forwards to it)."""
         if self.controller_id not in self.nodes:
             await self.refresh()
         return self.nodes.get(self.controller_id) or await self.any_node()
 
     async def coordinator(self, group: str, key_type: int = 0) -> Node:
-        """The broker that coordinates `group`; repeats until there is one. Bound it by a timeout."""
+        """Return the coordinator of `group`; retry until the caller's timeout."""
         return await self._coordinators.find(group, key_type)
 
     def forget_coordinator(self, group: str, key_type: int = 0) -> None:
-        """The broker said that it does not coordinate `group`, or it is gone."""
+        """Drop the coordinator of `group`: it refused, or it is gone."""
         self._coordinators.forget(group, key_type)
 
     # -- the end
 
     async def close(self) -> None:
-        """Close every connection and stop asking."""
+        """Close every connection and stop refreshing."""
         self._closed = True
         if self._next_refresh is not None:
             self._next_refresh.cancel()

@@ -1,4 +1,4 @@
-"""Open connections to the brokers of a cluster: shared, opened when needed, never in a hurry."""
+"""Shared connections to the brokers of a cluster, opened when needed, with backoff."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,15 +17,15 @@ from headwater.transport.client_connection import ClientConnection
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 _FIRST_WITH_LIST = 4
-"""The version of FindCoordinator that asks about several groups."""
+"""The version of FindCoordinator that takes several groups."""
 _WAITING = -1_000_000
-"""Below it are the ids of second connections."""
+"""The ids of second connections are below this number."""
 
 
 _UNREACHABLE_BACKOFFS = 3
 """For how many of the longest rests a failed attempt to connect says that a broker is away."""
 _LEAST_IDLE_MS = 1000
-"""A connection just opened is not idle, whatever connections.max.idle.ms says."""
+"""A connection younger than this is not idle, whatever connections.max.idle.ms says."""
 
 
 class Connections:
@@ -52,19 +52,19 @@ class Connections:
 
     @property
     def now_ms(self) -> int:
-        """The clock for deadlines."""
+        """Return the time of the clock for deadlines."""
         return self._clock.monotonic_ms()
 
     def backoff(self) -> Backoff:
-        """Rests between repetitions, as retry.backoff.ms and retry.backoff.max.ms say."""
+        """Return delays between retries, by retry.backoff.ms and retry.backoff.max.ms."""
         return Backoff(
             self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, self._randomness
         )
 
     async def connection(self, node: Node) -> ClientConnection:
-        """An open connection to `node`; there is a rest between a failed attempt and the next one.
+        """Return an open connection to `node`; wait between a failed attempt and the next one.
 
-        NetworkError where nobody listens; the rest grows with each failure.
+        Raises NetworkError if the broker cannot be reached.
         """
         open_one = self.connected(node)
         if open_one is not None:
@@ -79,15 +79,15 @@ class Connections:
         return await asyncio.shield(opening)
 
     async def waiting_connection(self, node: Node) -> ClientConnection:
-        """A second connection to `node`, for requests that brokers hold for long.
+        """Return a second connection to `node`, for requests that brokers hold for long.
 
-        Brokers answer a connection in order: a commit or a goodbye behind a join that waits for the
-        other members would wait as well.
+        Brokers answer a connection in order: a commit or LeaveGroup behind a JoinGroup that waits
+        for other members would wait as well.
         """
         return await self.connection(node._replace(id=_WAITING - node.id))
 
     def connected(self, node: Node) -> ClientConnection | None:
-        """The open connection to `node`, if there is one at this moment."""
+        """Return the open connection to `node`, if there is one."""
         connection = self._connections.get(node.id)
         if connection is None or not connection.is_open:
             return None
@@ -159,7 +159,7 @@ class Connections:
             self._connections[node_id] = task.result()
 
     def drop_moved_connections(self) -> None:
-        """Close those to brokers that have another address now."""
+        """Close connections to brokers whose address has changed."""
         for node_id, connection in list(self._connections.items()):
             node = self.nodes.get(node_id)
             if node_id >= 0 and node and connection.address != f"{node.host}:{node.port}":
@@ -168,7 +168,7 @@ class Connections:
 
 
 class KnownBrokers(Protocol):
-    """What a search for a coordinator needs of the cluster."""
+    """The part of the cluster that a coordinator lookup needs."""
 
     nodes: dict[int, Node]
 
@@ -184,14 +184,14 @@ class KnownBrokers(Protocol):
 
 
 class CoordinatorLookup:
-    """The coordinators that are known, and the search for the others."""
+    """Finds and caches coordinators."""
 
     def __init__(self, cluster: KnownBrokers) -> None:
         self._cluster = cluster
         self._known: dict[tuple[int, str], int] = {}
 
     async def find(self, group: str, key_type: int) -> Node:
-        """The broker that coordinates `group`; repeats until there is one."""
+        """Return the coordinator of `group`; retry until there is one."""
         if (node := self._node(group, key_type)) is not None:
             return node
         backoff, last = self._cluster.backoff(), None
@@ -208,7 +208,7 @@ class CoordinatorLookup:
                     return node
 
     def forget(self, group: str, key_type: int) -> None:
-        """Search again the next time that `group` is asked about."""
+        """Drop the cached coordinator of `group`."""
         self._known.pop((key_type, group), None)
 
     def _node(self, group: str, key_type: int) -> Node | None:

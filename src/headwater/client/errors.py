@@ -1,7 +1,7 @@
-"""What clients raise: a class per kind of failure, under Kafka's names.
+"""The errors of clients: one class per kind of failure, under Kafka's names.
 
 Every class is a `KafkaError` with a code, so `except KafkaError` catches all of them; `failure`
-gives the class that fits a code from the wire.
+returns the class for a code from the wire.
 """
 
 import logging
@@ -26,11 +26,11 @@ STALE_METADATA = frozenset(
         E.OFFSET_NOT_AVAILABLE,
     }
 )
-"""Codes that mean: the leader is another one, or is not ready. Look again and repeat."""
+"""Codes that mean: the leader has moved or is not ready. Refresh the metadata and retry."""
 
 
 class ClientError(KafkaError):
-    """The base of what clients raise themselves."""
+    """The base class of errors that clients raise themselves."""
 
     CODE = E.UNKNOWN_SERVER_ERROR
 
@@ -39,7 +39,7 @@ class ClientError(KafkaError):
 
 
 class TimedOutError(ClientError, TimeoutError):
-    """Something was not finished within its time; the message names the time and the setting."""
+    """A call did not finish in time; the message names the time and the setting."""
 
     CODE = E.REQUEST_TIMED_OUT
 
@@ -49,11 +49,11 @@ class DeliveryTimeoutError(TimedOutError):
 
 
 class BufferExhaustedError(TimedOutError):
-    """No room in buffer.memory came free within max.block.ms."""
+    """buffer.memory had no room within max.block.ms."""
 
 
 class RecordTooLargeError(ClientError, ValueError):
-    """A record is larger than max.request.size, or than the broker takes."""
+    """A record is larger than max.request.size, or than the broker accepts."""
 
     CODE = E.MESSAGE_TOO_LARGE
 
@@ -71,13 +71,13 @@ class ClosedError(ClientError):
 
 
 class ForkedError(ClientError):
-    """The client was made in a parent process; make one after the fork."""
+    """The client was created in a parent process; create one after the fork."""
 
     CODE = E.OPERATION_NOT_ATTEMPTED
 
 
 class LoopDiedError(ClientError):
-    """An internal error of the client's background work; its cause is the fault."""
+    """An internal error in the client's background work; see its `__cause__`."""
 
 
 class NetworkError(ClientError):
@@ -93,7 +93,7 @@ class UnknownTopicOrPartitionError(ClientError):
 
 
 class InvalidTopicError(ClientError):
-    """The name cannot be a topic's."""
+    """The topic name is not valid."""
 
     CODE = E.INVALID_TOPIC_EXCEPTION
 
@@ -111,19 +111,19 @@ class ProducerFencedError(ClientError):
 
 
 class OutOfOrderSequenceError(ClientError):
-    """A batch before this one was lost by the broker."""
+    """The broker lost a batch before this one."""
 
     CODE = E.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class NotEnoughReplicasError(ClientError):
-    """Fewer replicas are in sync than min.insync.replicas asks for."""
+    """Fewer replicas are in sync than min.insync.replicas requires."""
 
     CODE = E.NOT_ENOUGH_REPLICAS
 
 
 class CommitFailedError(ClientError):
-    """The group has given the partitions to others; the message says which limit was passed."""
+    """The group has given the partitions to other members; the message says why."""
 
     CODE = E.ILLEGAL_GENERATION
 
@@ -145,11 +145,11 @@ class OffsetOutOfRangeError(NoOffsetForPartitionError):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """The log was cut back behind the position, and auto.offset.reset is none."""
+    """The log was truncated below the position, and auto.offset.reset is none."""
 
 
 class CorruptRecordError(ClientError):
-    """A batch that a broker sent cannot be read; the message names its place."""
+    """A batch from a broker cannot be read; the message names its partition and offset."""
 
     CODE = E.CORRUPT_MESSAGE
 
@@ -186,13 +186,13 @@ _CLASSES: dict[E, type[ClientError]] = {
 
 
 def failure(code: int, message: str | None = None) -> ClientError:
-    """The error of a code from the wire, of the class that fits it."""
+    """Return the error for a code from the wire."""
     row = error_of(code)
     return _CLASSES.get(row, ClientError)(message or row.text, row)
 
 
 def no_such_topic(*names: str) -> UnknownTopicOrPartitionError:
-    """What to say of topics that do not exist."""
+    """Return the message for topics that do not exist."""
     said = ", ".join(map(repr, names))
     subject = f"topic {said} does" if len(names) == 1 else f"topics {said} do"
     return UnknownTopicOrPartitionError(
@@ -201,7 +201,7 @@ def no_such_topic(*names: str) -> UnknownTopicOrPartitionError:
 
 
 def no_such_partition(name: TopicPartition, count: int) -> UnknownTopicOrPartitionError:
-    """What to say of a partition that an existing topic with `count` of them does not have."""
+    """Return the message for a missing partition of a topic with `count` partitions."""
     return UnknownTopicOrPartitionError(
         f"partition {name} does not exist: topic {name.topic!r} has {count} "
         f"partition{'s' if count != 1 else ''}, numbered from 0; add more with: "
@@ -210,7 +210,7 @@ def no_such_partition(name: TopicPartition, count: int) -> UnknownTopicOrPartiti
 
 
 def internal_error(where: str, fault: BaseException) -> LoopDiedError:
-    """Log a bug in background work; the error for the call that depends on the work."""
+    """Log a bug in background work; return the error for the call that depends on it."""
     log.error("internal error of the client in %s", where, exc_info=fault)
     error = LoopDiedError(f"internal error of the client in {where}: {fault!r}")
     error.__cause__ = fault
@@ -218,9 +218,9 @@ def internal_error(where: str, fault: BaseException) -> LoopDiedError:
 
 
 def raise_bug_of(problems: Iterable[BaseException | None]) -> None:
-    """LoopDiedError for what is neither a broker's nor the network's fault: asking again is useless."""
+    """Raise LoopDiedError for bugs, which neither a broker nor the network caused."""
     for problem in problems:
         if problem is not None and not isinstance(problem, KafkaError | OSError):
             raise LoopDiedError(
-                f"internal error of the client while it took in metadata: {problem!r}"
+                f"internal error of the client while it processed metadata: {problem!r}"
             ) from problem

@@ -1,7 +1,7 @@
-"""Numbers of a client under Kafka's names.
+"""The metrics of a client, under Kafka's names.
 
-Written by the loop thread only, once per batch or request and never per record. A rate counts over
-the last half minute; an average and a maximum over the same time.
+Only the loop thread writes them, once per batch or request, never per record. Rates, averages and
+maximums cover the last half minute.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ _SAMPLES = 10
 
 
 class Meter:
-    """Events with a size: how many, how much, how large, over the window and since the start."""
+    """Counts events and their sizes, over the window and since the start."""
 
     __slots__ = ("_samples", "count", "total")
 
@@ -22,7 +22,7 @@ class Meter:
         self._samples: deque[list[float]] = deque()
 
     def add(self, now_ms: int, amount: float = 1.0) -> None:
-        """Something happened."""
+        """Count an event."""
         self.count += 1
         self.total += amount
         samples = self._samples
@@ -35,7 +35,7 @@ class Meter:
         last[3] = max(last[3], amount)
 
     def rate(self, now_ms: int) -> float:
-        """The amount per second."""
+        """Return the amount per second."""
         self._expire(now_ms)
         if not self._samples:
             return 0.0
@@ -43,13 +43,13 @@ class Meter:
         return 1000 * sum(sample[2] for sample in self._samples) / elapsed
 
     def average(self, now_ms: int) -> float:
-        """The amount per event."""
+        """Return the amount per event."""
         self._expire(now_ms)
         events = sum(sample[1] for sample in self._samples)
         return sum(sample[2] for sample in self._samples) / events if events else 0.0
 
     def largest(self, now_ms: int) -> float:
-        """The largest amount of one event."""
+        """Return the largest amount of one event."""
         self._expire(now_ms)
         return max((sample[3] for sample in self._samples), default=0.0)
 
@@ -59,7 +59,7 @@ class Meter:
 
 
 class ProducerMetrics:
-    """What a producer counts."""
+    """The metrics of a producer."""
 
     def __init__(self) -> None:
         self.sent = Meter()
@@ -76,7 +76,7 @@ class ProducerMetrics:
         self.gauges: dict[str, Callable[[], float]] = {}
 
     def read(self, now_ms: int) -> dict[str, float]:
-        """All of it, by Kafka's names."""
+        """Return all metrics, by Kafka's names."""
         rows = {
             "record-send": self.sent,
             "record-error": self.errors,

@@ -1,8 +1,8 @@
-"""Offsets kept beside the results, in the user's own database and in one transaction with them.
+"""Stores offsets in the user's own database, in one transaction with the results.
 
-Whatever happens in between, results and offsets are both there or both not: each record counts
-exactly once. A consumer that was taken for dead and comes back cannot write over its successor: the
-offsets that it starts from must be those that the table has.
+After any failure, either both results and offsets are stored or neither: each record counts exactly
+once. A consumer that was presumed dead and returns cannot overwrite its successor: its records must
+begin at the offsets in the table.
 """
 
 import sys
@@ -31,14 +31,14 @@ class SqlConnection(Protocol):
         """A cursor; statements open a transaction by themselves."""
 
     def commit(self) -> object:
-        """Make the transaction last."""
+        """Commit the transaction."""
 
     def rollback(self) -> object:
-        """Undo it."""
+        """Undo the transaction."""
 
 
 class StaleOffsetsError(ClientError):
-    """Another consumer has gone further in the same partition; nothing was written."""
+    """Another consumer is ahead in the same partition; nothing was written."""
 
     CODE = E.ILLEGAL_GENERATION
 
@@ -48,13 +48,13 @@ class StaleOffsetsError(ClientError):
 
 
 class SkippedRecordsError(ClientError):
-    """Records of a transaction that was rolled back would be left out; nothing was written."""
+    """The records would skip those of a rolled back transaction; nothing was written."""
 
     CODE = E.INVALID_REQUEST
 
 
 Spans: TypeAlias = dict[TopicPartition, tuple[int, int]]
-"""For each partition the first offset, and the one after the last."""
+"""The first offset and the one after the last, by partition."""
 
 _PLACEHOLDERS: dict[str, Callable[[int], str]] = {
     "qmark": lambda number: "?",
@@ -79,10 +79,10 @@ class SqlOffsets:
     ```
 
     Args:
-        connection: A DB-API connection that nobody else uses.
-        group: Whose offsets; usually the consumer's group_id.
-        table: Where they are; made on first use if it is not there.
-        paramstyle: The driver's, where it cannot be told from the connection.
+        connection: A DB-API connection that no other code uses.
+        group: The name of the group; usually the consumer's group_id.
+        table: The table for the offsets; created on first use if it does not exist.
+        paramstyle: The driver's paramstyle, if it cannot be determined from the connection.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class SqlOffsets:
         self._consumer: Consumer | AsyncConsumer | None = None
         """The consumer of the records; it seeks back when a transaction fails."""
         self._undone: dict[TopicPartition, int] = {}
-        """Where each partition must go on whose transaction failed."""
+        """Where to continue in each partition whose transaction failed."""
         _refuse_autocommit(connection)
         self._create()
 
     def positions(
         self, partitions: Iterable[TopicPartition | tuple[str, int]]
     ) -> dict[TopicPartition, int]:
-        """The next offset of each partition that the table knows."""
+        """Return the next offset of each partition in the table."""
         sql = f"SELECT topic, partition_id, next_offset FROM {self._table} WHERE group_id = {{}}"
         cursor = self._connection.cursor()
         try:
@@ -126,24 +126,24 @@ class SqlOffsets:
     def seek(
         self, consumer: "Consumer | AsyncConsumer", partitions: Iterable[TopicPartition]
     ) -> None:
-        """Let `consumer` go on where the table says; partitions it does not know stay as they are."""
+        """Move `consumer` to the offsets in the table; other partitions keep their positions."""
         self._consumer = consumer
         for partition, offset in self.positions(partitions).items():
             consumer.seek(partition, offset)
             self._undone.pop(partition, None)
 
     def listener(self, consumer: "Consumer | AsyncConsumer") -> RebalanceListener:
-        """For `subscribe`: new partitions start where the table says."""
+        """Return a listener for `subscribe`: new partitions start at the offsets in the table."""
         self._consumer = consumer
         return _SeekToTable(self, consumer)
 
     @contextmanager
     def transaction(self, records: Iterable[ConsumerRecord]) -> Iterator[Cursor]:
-        """One database transaction: what is done with the cursor, and the offsets of `records`.
+        """Run the block and store the offsets of `records` in one database transaction.
 
-        If the block raises, the transaction is rolled back and the consumer goes back to the first
-        of `records`: the next poll returns them again. StaleOffsetsError if another consumer went
-        further meanwhile; then nothing is written.
+        If the block raises, the transaction is rolled back and the consumer seeks back to the first
+        of `records`: the next poll returns them again. Raises StaleOffsetsError, and writes
+        nothing, if another consumer is ahead.
         """
         spans = _spans(records)
         _refuse_autocommit(self._connection)
@@ -158,7 +158,7 @@ class SqlOffsets:
             if isinstance(problem, StaleOffsetsError):
                 spans = {
                     n: s for n, s in spans.items() if n != problem.partition
-                }  # another consumer has done those
+                }  # another consumer has processed those
             self._undone |= {partition: first for partition, (first, _) in spans.items()}
             try:
                 self._connection.rollback()
@@ -169,14 +169,14 @@ class SqlOffsets:
             cursor.close()
 
     def _check_undone(self, spans: "Spans") -> None:
-        """Refuse to jump over records whose transaction failed."""
+        """Refuse to skip records whose transaction failed."""
         for partition, (first, _) in spans.items():
             undone = self._undone.get(partition)
             if undone is not None and first > undone:
                 raise SkippedRecordsError(
                     f"{partition}: the transaction with offset {undone} was rolled back, and these "
                     f"records begin at {first}: seek() the consumer back to {undone}, or pass "
-                    "listener(consumer) to subscribe() so that this happens by itself"
+                    "listener(consumer) to subscribe(), which does this for you"
                 )
         for partition in spans:
             self._undone.pop(partition, None)
@@ -193,7 +193,7 @@ class SqlOffsets:
             )  # the next owner of the partition starts from the table
 
     def _advance(self, cursor: Cursor, partition: TopicPartition, first: int, after: int) -> None:
-        """Move one offset on, which also locks its row until the end of the transaction."""
+        """Advance one offset, which also locks its row until the end of the transaction."""
         moved = (
             f"UPDATE {self._table} SET next_offset = {{}} WHERE group_id = {{}} AND topic = {{}} "
             "AND partition_id = {} AND next_offset <= {}"
@@ -236,7 +236,7 @@ class SqlOffsets:
             cursor.close()
 
     def _filled(self, sql: str) -> str:
-        """The statement with the driver's marks for its parameters."""
+        """Fill in the driver's placeholders."""
         marks = [self._mark(number) for number in range(1, sql.count("{}") + 1)]
         return sql.format(*marks)
 
@@ -251,7 +251,7 @@ class _SeekToTable(RebalanceListener):
 
 
 def _spans(records: Iterable[ConsumerRecord]) -> Spans:
-    """The spans of `records`, in a fixed order."""
+    """Return the spans of `records`, in a fixed order."""
     spans: Spans = {}
     for record in records:
         partition = record.topic_partition
@@ -261,7 +261,7 @@ def _spans(records: Iterable[ConsumerRecord]) -> Spans:
 
 
 def _paramstyle(connection: SqlConnection) -> str:
-    """What the module of the connection says of its parameters."""
+    """Return the paramstyle of the connection's module."""
     for kind in type(connection).__mro__:
         module = sys.modules.get(kind.__module__.split(".")[0])
         style = getattr(module, "paramstyle", None)
@@ -274,7 +274,7 @@ def _paramstyle(connection: SqlConnection) -> str:
 
 
 def _refuse_autocommit(connection: SqlConnection) -> None:
-    """ValueError for a connection on which every statement is a transaction of its own."""
+    """Raise ValueError for a connection in autocommit mode."""
     if _autocommits(getattr(connection, "dbapi_connection", None) or connection):
         raise ValueError(
             "the database connection is in autocommit mode, so results and offsets would not be "

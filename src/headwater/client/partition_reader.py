@@ -1,9 +1,9 @@
-"""One partition, response by response, in the caller's own thread.
+"""Reads one partition, response by response, in the caller's own thread.
 
-For readers that go through one partition from front to back, such as a task of Spark: a plain
+For readers that go through one partition from front to back, such as a Spark task: a plain
 connection to the leader costs less than an event loop in a second thread. The next response is
-requested before the last one is decoded. A broker that moves, restarts or stays away for a while is
-asked again until the time is over.
+requested before the last one is decoded. If the leader moves, restarts or is away for a while, the
+reader retries until its timeout.
 """
 
 from typing import Final, NamedTuple, Protocol
@@ -23,7 +23,7 @@ from headwater.seams.clock import Clock
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 _NAMES_UP_TO: Final = 12
-"""Versions of Fetch above it know topics by their ids only."""
+"""The newest version of Fetch with topic names; later ones have only ids."""
 _NO_SESSION: Final = -1
 _FINAL: Final = frozenset(
     {E.TOPIC_AUTHORIZATION_FAILED, E.INVALID_TOPIC_EXCEPTION, E.CORRUPT_MESSAGE}
@@ -34,12 +34,12 @@ class FetchedBatches(NamedTuple):
     """Batches of one partition; the first contains the requested offset."""
 
     records: memoryview
-    """Memory that the next answer uses again."""
+    """Memory that the next answer reuses."""
     aborted: list[Aborted] | None
-    """What read_committed must leave out; None where everything is shown."""
+    """Aborted transactions, which read_committed must skip; None if nothing is filtered."""
 
     def decode(self, where: TopicPartition, position: int, *, check_crcs: bool) -> CompletedFetch:
-        """The records from `position` on; CorruptRecordError where there is no whole batch."""
+        """Return the records from `position` on; raise CorruptRecordError without a whole batch."""
         state = PartitionState(where)
         state.seek(position)
         fetched = CompletedFetch(state, self.records, aborted=self.aborted, check_crcs=check_crcs)
@@ -52,14 +52,14 @@ class FetchedBatches(NamedTuple):
 
 
 class OutOfRange(NamedTuple):
-    """There is no such offset: the partition has these ends now, 0 and 0 if its topic is gone."""
+    """The offset does not exist; has the ends of the partition, 0 and 0 if its topic is gone."""
 
     earliest: int
     latest: int
 
 
 class Leader(NamedTuple):
-    """Where a partition is read, and under which id its topic is known there."""
+    """The leader of a partition, and the id of its topic."""
 
     host: str
     port: int
@@ -67,29 +67,29 @@ class Leader(NamedTuple):
 
 
 class PartitionLocator(Protocol):
-    """Where partitions are, for a reader."""
+    """Finds partitions for a reader."""
 
     settings: ConsumerSettings
     clock: Clock
 
     def leader(self, where: TopicPartition) -> Leader | None:
-        """The leader of a partition; None where there is no such topic."""
+        """Return the leader of a partition; None if the topic does not exist."""
 
     def ends(self, where: TopicPartition) -> OutOfRange:
-        """Where a partition begins and ends."""
+        """Return the first and the end offset of a partition."""
 
     def refresh_metadata(self, limit_ms: int) -> None:
-        """Ask again which brokers lead which partitions."""
+        """Refresh the metadata."""
 
     def pause(self, interval_ms: float) -> None:
-        """Wait a little before brokers are asked again."""
+        """Wait before a retry."""
 
     def backoff(self) -> Backoff:
-        """How long, each time."""
+        """Return the delays between retries."""
 
 
 class PartitionReader:
-    """One partition; a single request is under way at most."""
+    """Reads one partition, with at most one request in flight."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class PartitionReader:
         self._version = 0
 
     def request(self, offset: int, max_bytes: int) -> None:
-        """Request the records from `offset` on; `receive` raises what goes wrong."""
+        """Request the records from `offset` on; `receive` raises any error."""
         self._offset, self._max_bytes = offset, max_bytes
         if self._leader is not None and self._connection is not None:
             try:
@@ -142,7 +142,7 @@ class PartitionReader:
                 self._locator.refresh_metadata(left_ms)
 
     def close(self) -> None:
-        """Leave the stream to the next reader of this process."""
+        """Release the connection to the next reader of this process."""
         if self._connection is not None:
             blocking_connection.release(self._connection)
             self._connection = None

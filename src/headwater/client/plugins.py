@@ -1,8 +1,8 @@
-"""Objects that the caller gives a client: serializers, partitioners, interceptors, assignors.
+"""Plug-ins of a client: serializers, partitioners, interceptors, assignors.
 
-Kafka's hooks, where an object has them: `configure(settings)` is called once when the client is
-created, `close()` once when the client closes. What `configure` raises reaches the caller; what
-`close` raises is logged, because the client must close all the same.
+If a plug-in has Kafka's hooks, `configure(settings)` is called once when the client is created, and
+`close()` once when the client closes. An error of `configure` reaches the caller; an error of
+`close` is logged, because the client must close in any case.
 """
 
 import logging
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Plugins:
-    """The plug-ins of one client, each once, in the order given."""
+    """The distinct plug-ins of one client, in the given order."""
 
     def __init__(self, settings: ClientSettings, *given: object) -> None:
         self._open = list({id(one): one for one in given if one is not None}.values())

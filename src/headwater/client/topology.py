@@ -1,4 +1,4 @@
-"""What metadata says of brokers, topics and partitions."""
+"""Brokers, topics and partitions, as metadata describes them."""
 
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from headwater.wire.messages.metadata import MetadataResponse
 
 
 class Node(NamedTuple):
-    """A broker and where it is; a bootstrap address has a negative id."""
+    """A broker and its address; a bootstrap address has a negative id."""
 
     id: int
     host: str
@@ -18,7 +18,7 @@ class Node(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """A partition as last told; `leader` is -1 while there is none."""
+    """A partition in the last metadata; `leader` is -1 while there is none."""
 
     partition: int
     leader: int
@@ -29,7 +29,7 @@ class PartitionView(NamedTuple):
 
 
 class TopicView(NamedTuple):
-    """A topic as last told; `partitions` are in the order of their numbers."""
+    """A topic in the last metadata; `partitions` are in the order of their numbers."""
 
     name: str
     topic_id: Uuid
@@ -38,14 +38,14 @@ class TopicView(NamedTuple):
 
 
 def bootstrap_nodes(addresses: Iterable[str]) -> Iterable[Node]:
-    """Brokers of which no more than the address is known."""
+    """Return nodes for bootstrap addresses."""
     for number, address in enumerate(addresses, start=1):
         host, _, port = address.rpartition(":")
         yield Node(-number, host.strip("[]"), int(port))
 
 
 def topic_view(name: str, row: MetadataResponse.MetadataResponseTopic) -> TopicView:
-    """The topic of one row of an answer."""
+    """Return the topic of one row of a response."""
     partitions = tuple(
         PartitionView(
             part.partition_index,
@@ -71,9 +71,9 @@ def partition_view(
 
 
 def without_older_leaders(told: TopicView, known: TopicView | None) -> TopicView:
-    """The topic as told, with what is known of leaders that the answer has not heard of (KIP-320).
+    """Return the topic of a response, with known leaders in place of older ones (KIP-320).
 
-    A broker that did not run for a while names the leaders of its past, itself among them.
+    A broker that was down for a while reports outdated leaders, possibly itself.
     """
     if known is None or told.topic_id != known.topic_id:
         return told
@@ -88,24 +88,21 @@ def without_older_leaders(told: TopicView, known: TopicView | None) -> TopicView
 
 
 def with_leader(topic: TopicView, partition: int, leader: int, epoch: int) -> TopicView:
-    """The topic with another leader of one partition."""
+    """Return the topic with another leader of one partition."""
     rows = list(topic.partitions)
     rows[partition] = rows[partition]._replace(leader=leader, leader_epoch=epoch)
     return topic._replace(partitions=tuple(rows))
 
 
 def lacks_leaders(topics: Mapping[str, TopicView], reachable: Container[int]) -> bool:
-    """Whether some partition has no leader that can be reached.
-
-    The end of its election must be noticed soon.
-    """
+    """Return whether a partition has no reachable leader: its election must be noticed soon."""
     return any(row.leader not in reachable for topic in topics.values() for row in topic.partitions)
 
 
 def topics_and_problems(
     answer: MetadataResponse,
 ) -> tuple[dict[str, TopicView], dict[str, E]]:
-    """The topics of an answer, and why it says nothing about the others."""
+    """Return the topics of a response, and the errors of the others."""
     topics, problems = {}, {}
     for row in answer.topics:
         if row.name is None:

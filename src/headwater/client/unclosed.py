@@ -1,4 +1,4 @@
-"""Clients that were dropped without close(): they warn, and nothing of them is left behind."""
+"""Warns about clients that were dropped without close(), and cleans up after them."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ _ending: set[asyncio.Task[None]] = set()
 
 
 def warn_unclosed(name: str) -> None:
-    """As Python does for files: said to those who ask for ResourceWarning."""
+    """Issue a ResourceWarning, as Python does for unclosed files."""
     warnings.warn(
         f"unclosed {name}: call close(), or use it in a with statement",
         ResourceWarning,
@@ -24,7 +24,7 @@ def warn_unclosed(name: str) -> None:
 def end_when_dropped(
     client: object, name: str, loop: asyncio.AbstractEventLoop, end: End
 ) -> "weakref.finalize[..., Any]":
-    """Run `end` on the loop when nobody refers to `client` any more; close() detaches this."""
+    """Run `end` on the loop when `client` is garbage collected; close() detaches this."""
     finalizer = weakref.finalize(client, _dropped, name, loop, end)
     finalizer.atexit = False
     return finalizer

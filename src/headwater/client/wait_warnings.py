@@ -1,4 +1,4 @@
-"""Waits that report themselves: nothing waits for more than a few seconds silently."""
+"""Logs a warning about every wait that takes more than a few seconds."""
 
 import asyncio
 import logging
@@ -7,9 +7,9 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 FIRST_S = 5.0
-"""After this long a wait is reported."""
+"""A wait is reported after this many seconds."""
 AGAIN_S = 30.0
-"""And again every this long; the same cause is not reported more often by one client."""
+"""A wait, and a cause of one client, is reported again after this many seconds."""
 
 
 class Warnings:
@@ -28,12 +28,12 @@ class Warnings:
             log.warning(text, *values)
 
     def over(self, cause: str) -> None:
-        """The cause has gone: the next time is reported at once."""
+        """Reset a cause that is over: its next occurrence is reported at once."""
         self._last_ms.pop(cause, None)
 
 
 class Waiting:
-    """A wait on the loop; `report` gets the seconds so far, after 5 of them and then every 30.
+    """A wait on the loop; calls `report` with the elapsed seconds after 5 and then every 30.
 
     ```python
     with Waiting(report):

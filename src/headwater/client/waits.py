@@ -1,7 +1,7 @@
-"""How callers wait in their own threads, and how their callbacks are called.
+"""Waits in the caller's thread, deadlines, and calls of user callbacks.
 
-A signal handler may interrupt a wait at any moment and call a client itself. So nothing here holds
-a lock while Python code runs: a wait is a single call of a C lock.
+A signal handler may interrupt a wait at any moment and call a client itself. So no lock is held
+while Python code runs: a wait is a single call of a C lock.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _clock = SystemClock()
 
 
 class OneShotEvent:
-    """Set by one thread, waited for once by another."""
+    """An event that one thread sets and another waits for once."""
 
     __slots__ = ("_lock",)
 
@@ -27,20 +27,20 @@ class OneShotEvent:
         self._lock.acquire()
 
     def set(self) -> None:
-        """End the wait; more than once does no harm."""
+        """End the wait; further calls do nothing."""
         try:
             self._lock.release()
         except RuntimeError:
             return  # set before
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until it is set; whether that came within `timeout` seconds."""
+        """Block until it is set; return False after `timeout` seconds."""
         limit = -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
         return self._lock.acquire(timeout=limit)
 
 
 def not_seconds(timeout: object) -> TypeError:
-    """The error of a timeout that is not a number."""
+    """Return the error for a timeout that is not a number."""
     return TypeError(f"timeout is {timeout!r}: give seconds as a number, or None")
 
 
@@ -57,22 +57,22 @@ class Deadline:
             raise not_seconds(timeout) from None
 
     def left(self) -> float | None:
-        """Seconds that remain, never negative; None without a limit."""
+        """Return the remaining seconds, never negative; None without a limit."""
         if self._end_ms is None:
             return None
         return max(self._end_ms - self._now_ms(), 0) / 1000
 
 
 def call_guarded(what: str, call: Callable[..., object], *args: Any) -> None:
-    """Call a callback of the user; what it raises is logged and harms nobody else.
+    """Call a user's callback; log what it raises.
 
     sys.exit() or Ctrl-C in a callback on an event loop of the main thread end that loop, once the
     clients' own work of this turn is done. On the clients' background thread they are only logged.
     """
     try:
         call(*args)
-    except (Exception, asyncio.CancelledError):  # the latter from a future of the user's own
-        log.exception("%s raised; the record's fate does not change", what)
+    except (Exception, asyncio.CancelledError):  # the latter from the user's own future
+        log.exception("%s raised; the record's result does not change", what)
     except BaseException as leaving:
         if threading.current_thread() is not threading.main_thread():
             log.exception("%s raised %s; it is ignored", what, type(leaving).__name__)
@@ -89,7 +89,7 @@ def _raise(error: BaseException) -> None:
 
 
 def older_name(call: str, renamed: dict[str, float | None]) -> float | None:
-    """The timeout of `call` given under its older name, `timeout_s`."""
+    """Return the timeout of `call` given under its older name, `timeout_s`."""
     limit_s = renamed.pop("timeout_s", None)
     for name in renamed:
         raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")

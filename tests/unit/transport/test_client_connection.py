@@ -122,7 +122,7 @@ def test_a_broker_that_is_silent_is_given_up_on() -> None:
         with pytest.raises(
             KafkaError, match=r"did not answer within 0\.05 s \(Metadata\)"
         ) as refused:
-            await connection.call(MetadataRequest(), MetadataResponse)
+            await connection.call(MetadataRequest(), MetadataResponse, timeout_s=0.05)
         assert refused.value.code is E.REQUEST_TIMED_OUT
         with pytest.raises(KafkaError, match="closed the connection"):
             await connection.call(MetadataRequest(), MetadataResponse)
@@ -131,8 +131,7 @@ def test_a_broker_that_is_silent_is_given_up_on() -> None:
         talk(
             lambda key, _: versions(metadata=(0, 9)) if key == 18 else None,
             work,
-            timeout_s=0.05,
-            setup_timeout_s=60,
+            timeout_s=60,
         )
     )
 

@@ -1,4 +1,4 @@
-"""Arguments as callers may write them, checked before anything is asked of a broker."""
+"""Converts and checks the arguments of admin calls before any request is sent."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ ConfigValue = str | int | float | bool
 
 
 def as_list(call: str, given: Iterable[T]) -> list[T]:
-    """The items that `call` was given; TypeError for a string, bytes, a mapping or no iterable."""
+    """Return the items given to `call`; TypeError for a string, bytes, a mapping or no iterable."""
     if isinstance(given, str | bytes):
         raise TypeError(f"{call} takes a list: {call}([{given!r}])")
     if isinstance(given, Mapping):
@@ -20,19 +20,19 @@ def as_list(call: str, given: Iterable[T]) -> list[T]:
 
 
 def as_names(call: str, given: Iterable[str]) -> list[str]:
-    """The names that `call` was given; TypeError if one is not a string."""
+    """Return the names given to `call`; TypeError if one is not a string."""
     return [checked_text(f"a name given to {call}", name) for name in as_list(call, given)]
 
 
 def as_mapping(call: str, given: Mapping[T, V], form: str) -> Mapping[T, V]:
-    """What `call` was given; TypeError that shows the `form` if it is not a mapping."""
+    """Return the mapping given to `call`; TypeError with the expected `form` for anything else."""
     if not isinstance(given, Mapping):
         raise TypeError(f"{call} takes {form}, not {given!r}")
     return given
 
 
 def checked_text(what: str, value: Any) -> str:
-    """A string that UTF-8 can encode; TypeError or ValueError for anything else."""
+    """Return `value` if UTF-8 can encode it; TypeError or ValueError for anything else."""
     if not isinstance(value, str):
         raise TypeError(f"{what} is {value!r}: give it as str")
     try:
@@ -43,7 +43,7 @@ def checked_text(what: str, value: Any) -> str:
 
 
 def whole_number(what: str, value: Any, bits: int = 32) -> int:
-    """An integer that fits into the request; TypeError or ValueError for anything else."""
+    """Return an integer that fits into `bits`; TypeError or ValueError for anything else."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{what} is {value!r}: give a whole number")
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -52,7 +52,7 @@ def whole_number(what: str, value: Any, bits: int = 32) -> int:
 
 
 def config_text(name: str, value: object) -> str:
-    """A config's value as brokers take it: numbers and booleans become text."""
+    """Return a config's value as text, as brokers expect it; numbers and booleans are converted."""
     if isinstance(value, str):
         return checked_text(f"config {name}", value)
     if isinstance(value, bool):

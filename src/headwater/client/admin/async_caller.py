@@ -1,4 +1,4 @@
-"""How the asyncio admin makes its calls."""
+"""Runs the calls of the asyncio admin."""
 
 import asyncio
 from collections.abc import Coroutine

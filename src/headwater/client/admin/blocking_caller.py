@@ -1,4 +1,4 @@
-"""How the blocking admin makes its calls: on the clients' loop thread, while the caller waits."""
+"""Runs the calls of the blocking admin on the clients' loop thread, while the caller waits."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -34,6 +34,6 @@ class BlockingCaller:
             self.thread.call(self._core.calls.close(), timeout)
 
     def forked(self) -> None:
-        """Fail from now on: this is a child process, and the connections belong to its parent."""
+        """In a child process: fail every call, because the connections belong to the parent."""
         self._forked = forked_error("Admin")
         self._core.calls.detach()

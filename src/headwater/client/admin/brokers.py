@@ -1,4 +1,4 @@
-"""The cluster itself: its brokers and what lies on their disks."""
+"""The brokers of the cluster and their log directories."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""How an admin asks: the right broker, again where that may help, never past its time limit."""
+"""Sends the requests of an admin to the right broker, with retries within a time limit."""
 
 import asyncio
 import re
@@ -29,13 +29,13 @@ _MOVED = frozenset(
 
 
 def prefixed(name: str, message: str) -> str:
-    """`message` with `name` in front, unless it already contains that name as a word."""
+    """Return `message` prefixed with `name`, unless it already contains that name as a word."""
     bare = message.removeprefix(f"{name}: ")
     return bare if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", bare) else f"{name}: {bare}"
 
 
 class AdminCalls:
-    """Connects on first use, finds the broker to ask, and retries within default.api.timeout.ms."""
+    """Connects on first use, finds the right broker, and retries within default.api.timeout.ms."""
 
     def __init__(
         self, settings: AdminSettings, clock: Clock, network: Network, randomness: Randomness
@@ -73,7 +73,7 @@ class AdminCalls:
         return self.settings.default_api_timeout_ms
 
     async def retry(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Repeat `attempt` while its error may pass, within default.api.timeout.ms."""
+        """Repeat `attempt` while its error is retriable, within default.api.timeout.ms."""
         last: list[Exception] = []
         cluster = self.cluster
         try:
@@ -123,7 +123,7 @@ class AdminCalls:
             raise
 
     async def raise_refusals(self, rows: Iterable[Refusal], group: str | None = None) -> None:
-        """Raise one error for all rows that have an error code; look up a broker that moved again."""
+        """Raise one error for all rows with an error code; look up a broker that moved again."""
         refused = [row for row in rows if row[1]]
         if not refused:
             return
@@ -144,7 +144,7 @@ class AdminCalls:
         self.detach()
 
     def detach(self) -> None:
-        """Do nothing when this is dropped: it is closed, or belongs to a parent process."""
+        """Disable the finalizer: this is closed, or belongs to a parent process."""
         if self._finalizer is not None:
             self._finalizer.detach()
 

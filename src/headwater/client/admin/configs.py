@@ -39,7 +39,7 @@ class ConfigResource(NamedTuple):
 
     @classmethod
     def broker(cls, node_id: int | None = None) -> "ConfigResource":
-        """A broker, or what all brokers share."""
+        """A broker, or the defaults of all brokers."""
         return cls(ConfigResourceType.BROKER, "" if node_id is None else str(node_id))
 
 
@@ -61,7 +61,7 @@ class ConfigChange(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A config as it is in force."""
+    """The effective value of a config."""
 
     name: str
     value: str | None
@@ -71,11 +71,11 @@ class ConfigEntry(NamedTuple):
     sensitive: bool
     documentation: str | None
     synonyms: tuple[tuple[str, str | None, int], ...] = ()
-    """Name, value and source of each place where it could be set, strongest first."""
+    """Name, value and source of each level that can set it, highest precedence first."""
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing sets it."""
+        """Whether the default applies."""
         return self.source == 5
 
 
@@ -179,7 +179,7 @@ class ConfigAdmin:
     async def _by_node(
         self, resources: Iterable[ConfigResource]
     ) -> dict[Node, list[ConfigResource]]:
-        """The node to ask: a broker about itself, any broker about the rest."""
+        """Group resources by the node to ask: a broker's own configs only from that broker."""
         anyone = await self._calls.cluster.any_node()
         grouped: dict[Node, list[ConfigResource]] = {}
         for one in resources:

@@ -72,14 +72,14 @@ class PartitionLag(NamedTuple):
     """Where a group is in a partition."""
 
     committed: int | None
-    """The next offset to read; None where nothing is committed."""
+    """The next offset to read; None without a commit."""
     end: int
     lag: int | None
-    """Records between the two; None where nothing is committed."""
+    """Records between the two; None without a commit."""
 
 
 class GroupNotEmptyError(ClientError):
-    """The group has members; only an empty group's offsets can be changed from outside."""
+    """The group has members; offsets can be set only while the group is empty."""
 
     CODE = E.NON_EMPTY_GROUP
 

@@ -1,4 +1,4 @@
-"""Where a group's offsets can be reset to. Pure."""
+"""The positions to which a group's offsets can be reset. Pure."""
 
 import datetime as dt
 import re
@@ -26,29 +26,29 @@ class ResetTarget(Enum):
 
 
 class ResetTo(NamedTuple):
-    """A strategy with its number: an offset, a shift, or milliseconds."""
+    """A kind of position with its number: an offset, a shift, or milliseconds."""
 
     target: ResetTarget
     number: int = 0
 
     @classmethod
     def earliest(cls) -> "ResetTo":
-        """The first record there is."""
+        """The first record of each partition."""
         return cls(ResetTarget.EARLIEST)
 
     @classmethod
     def latest(cls) -> "ResetTo":
-        """What comes from now on."""
+        """The end of each partition."""
         return cls(ResetTarget.LATEST)
 
     @classmethod
     def current(cls) -> "ResetTo":
-        """Where the group is; the end where it has committed nothing."""
+        """The committed offset; the end without a commit."""
         return cls(ResetTarget.CURRENT)
 
     @classmethod
     def offset(cls, offset: int) -> "ResetTo":
-        """An offset, or the nearest that exists."""
+        """An offset, or the nearest one that exists."""
         return cls(ResetTarget.OFFSET, offset)
 
     @classmethod
@@ -76,7 +76,7 @@ class ResetTo(NamedTuple):
         return cls(ResetTarget.DURATION, int(span.total_seconds() * 1000))
 
     def timestamp(self, now_ms: int) -> int | None:
-        """The time to look for, where there is one."""
+        """Return the timestamp to look up, if this position has one."""
         if self.target is ResetTarget.TIME:
             return max(self.number, 0)
         return max(now_ms - self.number, 0) if self.target is ResetTarget.DURATION else None
@@ -84,7 +84,7 @@ class ResetTo(NamedTuple):
     def offset_in(
         self, committed: int | None, first: int, end: int, at_time: int | None
     ) -> int | None:
-        """The new offset of a partition, within its ends; None where it is unknown."""
+        """Return the new offset of a partition, within its ends; None if it is unknown."""
         wanted = {
             ResetTarget.EARLIEST: first,
             ResetTarget.LATEST: end,
@@ -98,12 +98,12 @@ class ResetTo(NamedTuple):
 
 
 class OffsetChange(NamedTuple):
-    """What a reset does to one partition."""
+    """The change of one partition's offset by a reset."""
 
     partition: TopicPartition
     before: int | None
     after: int | None
-    """None: there is nothing to shift from."""
+    """None if there is no committed offset to shift."""
 
 
 def _parse_time(text: str) -> dt.datetime:
@@ -114,7 +114,7 @@ def _parse_time(text: str) -> dt.datetime:
 
 
 def parse_duration(text: str) -> dt.timedelta:
-    """PnDTnHnMnS, such as P7D or PT1H30M; ValueError for anything else."""
+    """Parse PnDTnHnMnS, such as P7D or PT1H30M; ValueError for anything else."""
     match = _DURATION.fullmatch(text)
     parts = {name: float(number) for name, number in match.groupdict("0").items()} if match else {}
     if not match or text in {"P", "PT"} or not any(match.groupdict().values()):

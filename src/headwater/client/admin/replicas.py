@@ -1,4 +1,4 @@
-"""Where partitions live and who leads them: elections, and moves of replicas to other brokers."""
+"""Leader elections, and moves of replicas to other brokers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -23,7 +23,7 @@ _TARGETS = "{(topic, partition): [broker, ...] or None}"
 
 
 class PartitionReassignment(NamedTuple):
-    """A move under way; `replicas` has those that come and those that go."""
+    """A move in progress; `replicas` includes those being added and those being removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]

@@ -37,7 +37,7 @@ _BY_PARTITION = "{(topic, partition): number}"
 
 
 class NewTopic(NamedTuple):
-    """A topic to create; the broker chooses what is left out."""
+    """A topic to create; the broker's defaults apply to omitted fields."""
 
     name: str
     partitions: int | None = None
@@ -200,7 +200,7 @@ class TopicAdmin:
 
 
 def _given(what: str, number: int | None, bits: int) -> int:
-    """0 is sent as it is, for the broker to refuse."""
+    """Check a count; 0 passes, for the broker to refuse."""
     return _BROKERS_CHOICE if number is None else whole_number(what, number, bits)
 
 

@@ -1,4 +1,4 @@
-"""A time limit with words: what was waited for, which setting ended it, and the last error."""
+"""A time limit whose error names what was waited for, the setting, and the last error."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ from headwater.client.errors import TimedOutError
 
 
 class ApiTimeout:
-    """Within default.api.timeout.ms, with a warning when it takes long."""
+    """Limits a call to default.api.timeout.ms, and warns if it takes long."""
 
     def __init__(self, limit_ms: int, what: str, cluster: Cluster) -> None:
         self._limit_ms = limit_ms

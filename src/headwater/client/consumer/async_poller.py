@@ -1,4 +1,4 @@
-"""How the asyncio consumer waits: calls run on the caller's event loop, one poll at a time."""
+"""Runs the calls of the asyncio consumer on the caller's event loop, one poll at a time."""
 
 import asyncio
 import inspect
@@ -30,9 +30,9 @@ class AsyncPoller:
         self._core = core
         self._polling = False
         self._listening: asyncio.Task[Any] | None = None
-        """The task that calls the rebalance listener at the moment."""
+        """The task that is calling the rebalance listener."""
         self._steps = 0
-        """How many records `next_record` returned."""
+        """The number of records that `next_record` returned."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
 
@@ -99,8 +99,8 @@ class AsyncPoller:
     async def _find(self, take: Callable[[], T], timeout_s: float | None) -> T | None:
         core = self._core
         if core.has_ready_records:
-            # Fetching and heartbeats get their turn; before records are taken, because a task
-            # may be cancelled here.
+            # Let fetching and heartbeats run. Before records are taken: a task may be cancelled
+            # here.
             await asyncio.sleep(0)
         if found := self._take_if_nothing_due(take):
             return found
@@ -128,7 +128,7 @@ class AsyncPoller:
         return found
 
     async def next_record(self) -> ConsumerRecord[Any, Any]:
-        """The next record; the caller sets `handover.open` to False right before it returns it."""
+        """Return the next record; the caller sets `handover.open` to False before it returns it."""
         core = self._core
         if core.started and not self._polling:
             self._steps += 1
@@ -147,7 +147,7 @@ class AsyncPoller:
     # -- the listener
 
     async def _call_listener(self, call: ListenerCall) -> None:
-        """Call the listener; the next poll repeats a call that cancellation cut short."""
+        """Call the listener; the next poll repeats a call that was cancelled."""
         self._listening = asyncio.current_task()
         self._core.polling = False
         try:
@@ -167,7 +167,7 @@ class AsyncPoller:
                 await result
 
     async def call_leaving_listener(self) -> None:
-        """Tell the listener that the partitions go, before the consumer leaves its group."""
+        """Call the listener for all partitions, before the consumer leaves its group."""
         self._start()
         call = self._core.leaving_call()
         if call is None:
@@ -180,7 +180,7 @@ class AsyncPoller:
     # -- the end
 
     def wakeup(self) -> None:
-        """From any thread."""
+        """End a waiting poll. Safe from any thread."""
         self._core.request_wakeup()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._core.wake_poll)

@@ -1,7 +1,7 @@
-"""How the blocking consumer waits: calls run on the clients' loop thread, one thread at a time.
+"""Runs the calls of the blocking consumer on the clients' loop thread, one thread at a time.
 
-Records that have arrived are taken in the caller's own thread, without the loop. Ctrl-C may strike
-between any two statements; `handover` then keeps what the caller did not get.
+Records that have arrived are taken in the caller's own thread, without the loop. Ctrl-C may
+interrupt between any two statements; `handover` then keeps what the caller did not get.
 """
 
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SOON_MS = 20
-"""How long a poll waits for the next fetch response before it does everything else."""
+"""How long a poll waits for the next fetch response before it does other work."""
 _THREAD = "thread"
 
 
@@ -34,7 +34,7 @@ class BlockingPoller:
         self._core = core
         self._forked = False
         self._claim: dict[str, int] = {}
-        """The thread that uses the consumer at the moment."""
+        """The thread that is using the consumer."""
         self._listening = False
         """Whether that thread is inside the rebalance listener."""
         self._flowing = False
@@ -45,7 +45,7 @@ class BlockingPoller:
         self._finalizer = end_when_dropped(owner, "Consumer", self.thread.loop, core.abandon)
 
     def start(self) -> None:
-        """Started when it was created."""
+        """Do nothing: it started when it was created."""
 
     # -- calls
 
@@ -68,9 +68,9 @@ class BlockingPoller:
         return self.run(lambda: _on_loop(work))
 
     def _enter(self) -> bool:
-        """Claim the consumer for this thread; False inside a listener, which may call it as well.
+        """Claim the consumer for this thread; False inside a listener, which may use it too.
 
-        The claim is one step, and a claim that an interruption left behind is this thread's own.
+        The claim is one atomic step; a claim left by an interruption belongs to this thread.
         """
         here = threading.get_ident()
         if self._claim.setdefault(_THREAD, here) != here:
@@ -130,7 +130,7 @@ class BlockingPoller:
                 return found
 
     def _wait_briefly(self, take: Callable[[], T], deadline_ms: int) -> T | None:
-        """The last poll found records: the next ones are probably on their way."""
+        """Wait briefly after a poll that found records: the next ones are probably in flight."""
         wakeup = self._core.poll_wakeup
         wakeup.clear()
         if found := self._take_if_nothing_due(take):
@@ -150,7 +150,7 @@ class BlockingPoller:
         return found
 
     def next_record(self) -> ConsumerRecord[Any, Any]:
-        """The next record; the caller sets `handover.open` to False right before it returns it."""
+        """Return the next record; the caller sets `handover.open` to False before it returns it."""
         while True:
             records = self.poll(self._core.ready.take_record, None)
             if records:
@@ -159,7 +159,7 @@ class BlockingPoller:
     # -- the listener
 
     def _call_listener(self, call: ListenerCall) -> None:
-        """Call the listener; the next poll repeats a call that Ctrl-C cut short."""
+        """Call the listener; the next poll repeats a call that Ctrl-C interrupted."""
         self._listening = True
         self._core.polling = False
         try:
@@ -174,7 +174,7 @@ class BlockingPoller:
         self.thread.call(_on_loop(lambda: self._core.listener_called(call)))
 
     def call_leaving_listener(self) -> None:
-        """Tell the listener that the partitions go, before the consumer leaves its group."""
+        """Call the listener for all partitions, before the consumer leaves its group."""
         call = self._core.leaving_call()
         if call is None or self._core.listener is None:
             return
@@ -186,7 +186,7 @@ class BlockingPoller:
     # -- the end
 
     def wakeup(self) -> None:
-        """From any thread."""
+        """End a waiting poll. Safe from any thread."""
         self._core.request_wakeup()
         self.thread.post(self._core.wake_poll)
 

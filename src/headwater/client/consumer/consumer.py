@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # loaded by the first process()
     from headwater.client.consumer.processing.waiters import AsyncWork
 
 _ARROW_RECORDS = 65_536
-"""How many records `poll_arrow` gathers at most, unless asked for another number."""
+"""The default of `max_records` of `poll_arrow`."""
 
 
 class Consumer(Generic[K, V]):
@@ -53,7 +53,7 @@ class Consumer(Generic[K, V]):
     ```
 
     Settings are Kafka's, with underscores; `profile` is "durable", "throughput" or "latency".
-    Beside them: `key_deserializer` and `value_deserializer` (a function of bytes, or "string",
+    In addition: `key_deserializer` and `value_deserializer` (a function of bytes, or "string",
     "bytes", "int", "long", "double", "uuid", "json"), `interceptors`, and `assignors` for your own
     assignment strategies. One task at a time may use a consumer; only `wakeup` and
     `stop_processing` may be called from anywhere.
@@ -118,7 +118,7 @@ class Consumer(Generic[K, V]):
         return self._core.settings
 
     async def start(self) -> None:
-        """Get ready; every other call does it as well."""
+        """Start the consumer; the first call of any other method does so as well."""
         await self._poller.start()
 
     # -- what to read
@@ -130,11 +130,14 @@ class Consumer(Generic[K, V]):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share topics with the other members of the group; replaces an earlier subscription.
+        """Subscribe to topics together with the other members of the group.
+
+        Replaces an earlier subscription.
 
         Args:
             topics: Names of topics.
-            pattern: Or a regular expression for whole names; topics created later are found.
+            pattern: A regular expression for whole names, instead of `topics`; it matches topics
+                created later too.
             listener: Called inside poll() when partitions are assigned or revoked.
         """
         await self._poller.run(lambda: self._core.subscribe(topics, pattern, listener))
@@ -164,10 +167,10 @@ class Consumer(Generic[K, V]):
         max_records: int | None = None,
         **renamed: float | None,
     ) -> Records[K, V]:
-        """The next records, at most `max_poll_records`; empty when none come in time.
+        """Return the next records, at most `max_poll_records`; empty if none arrive in time.
 
         Args:
-            timeout: Seconds to wait for the first record; None waits as long as it takes.
+            timeout: Seconds to wait for the first record; None waits without a limit.
             max_records: The limit for this call, in place of `max_poll_records`.
             **renamed: `timeout_s`, an older name of `timeout`.
         """
@@ -185,10 +188,11 @@ class Consumer(Generic[K, V]):
         max_records: int | None = None,
         **renamed: float | None,
     ) -> RecordBatch | None:
-        """The next records as a pyarrow RecordBatch; None when none come in time.
+        """Return the next records as a pyarrow RecordBatch; None if none arrive in time.
 
         Columns: key, value, topic, partition, offset, timestamp, timestamp_type, headers. Creates
-        no Python object per record. Takes whole batches, so a few more than `max_records` may come.
+        no Python object per record. Takes whole batches, so it may return slightly more than
+        `max_records`.
         """
         limit_s = older_name("poll_arrow", renamed) if renamed else timeout
         core = self._core
@@ -202,17 +206,17 @@ class Consumer(Generic[K, V]):
         return self
 
     async def __anext__(self) -> ConsumerRecord[K, V]:
-        """The next record, however long it takes; the position moves with each one."""
+        """Wait for the next record and advance the position past it."""
         record = await self._poller.next_record()
         self._core.handover.open = False  # no call may follow, as in poll()
         return record
 
     async def read_to_end(self) -> AsyncIterator[ConsumerRecord[K, V]]:
-        """Records up to the present end of the assigned partitions; then the iteration ends.
+        """Iterate over records up to the current end of the assigned partitions.
 
-        For exports, and for loading a table into memory; `poll` returns what comes later. After
-        `subscribe` it first waits for partitions. An error in the loop body counts like one after
-        `poll`: the records being iterated over come again.
+        For exports, and for loading a table into memory; `poll` returns later records. After
+        `subscribe` it first waits for partitions. An error in the loop body is like one after
+        `poll`: the records being iterated over are returned again.
         """
         ends = EndTracker(self._core)
         while True:
@@ -237,7 +241,7 @@ class Consumer(Generic[K, V]):
         return {name for name, state in partitions.items() if state.paused}
 
     def wakeup(self) -> None:
-        """From any thread: end a waiting poll, or the next one, with WakeupError."""
+        """End a waiting poll, or the next one, with WakeupError. Safe from any thread."""
         self._poller.wakeup()
 
     # -- positions
@@ -255,35 +259,35 @@ class Consumer(Generic[K, V]):
         self._poller.run_now(lambda: self._core.positions.seek_to_timestamp(partitions, LATEST))
 
     async def position(self, partition: Partition) -> int:
-        """The offset of the next record that poll will return."""
+        """Return the offset of the next record that poll will return."""
         return await self._poller.run(lambda: self._core.position(partition))
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time (milliseconds since 1970); None if there is none."""
+        """Find the first record at or after each time (ms since 1970); None if there is none."""
         return await self._poller.run(lambda: self._core.positions.offsets_for_times(times))
 
     async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
+        """Return the first offset of each partition."""
         return await self._poller.run(
             lambda: self._core.positions.end_offsets(partitions, EARLIEST)
         )
 
     async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition that this consumer may read."""
+        """Return the offset after the last record of each partition that is visible here."""
         return await self._poller.run(lambda: self._core.positions.end_offsets(partitions, LATEST))
 
     def lag(self, partition: Partition) -> int | None:
-        """How many records are left to read; None until a broker has reported the end."""
+        """Return how many records are left to read; None until a broker has reported the end."""
         return self._core.positions.lag(partition)
 
     def lead(self, partition: Partition) -> int | None:
-        """How far the position is from the start of the log, where retention deletes."""
+        """Return how far the position is from the start of the log, where retention deletes."""
         return self._core.positions.lead(partition)
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic."""
+        """Return the partitions of a topic."""
         return await self._poller.run(lambda: self._core.positions.partitions_for(topic))
 
     # -- commits
@@ -291,12 +295,12 @@ class Consumer(Generic[K, V]):
     async def commit(self, offsets: Offsets | None = None) -> None:
         """Commit the positions, or `offsets` (the next to read), and wait for the answer.
 
-        CommitFailedError says what to do when the group has given the partitions to others.
+        Raises CommitFailedError if the group has given the partitions to other members.
         """
         await self._poller.run(lambda: self._core.commit(offsets))
 
     async def commit_record(self, record: ConsumerRecord[Any, Any]) -> None:
-        """Commit that everything up to and including `record` is done."""
+        """Commit everything up to and including `record`."""
         await self.commit({record.topic_partition: record.offset + 1})
 
     def commit_async(
@@ -312,7 +316,7 @@ class Consumer(Generic[K, V]):
     async def committed(
         self, partitions: Partitions
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offsets of the group; None where it has none."""
+        """Return the committed offsets of the group; None for partitions without a commit."""
         return await self._poller.run(lambda: self._core.committed(topic_partitions(partitions)))
 
     # -- parallel work
@@ -329,26 +333,26 @@ class Consumer(Generic[K, V]):
         max_unfinished: int = 1000,
         commit_interval_s: float = 1.0,
     ) -> int:
-        """Work on records in parallel; returns when `stop_processing()` is called, or raises.
+        """Process records in parallel until `stop_processing()` is called.
 
-        Records of one key (or of one partition) are worked on one after the other, in order;
-        others side by side. Commits only what is finished, so a crash repeats records but loses
-        none. Work that fails is repeated; after that the record goes to `dead_letter_topic` with
-        its error and origin in headers, or `process` raises ProcessingError. In a rebalance the
-        work on partitions that go is finished first.
+        Records with the same key (or of the same partition) are processed in order, others in
+        parallel. Commits only finished records, so a crash repeats records but loses none. Failed
+        work is retried; after the last retry the record goes to `dead_letter_topic`, with its
+        error and origin in headers, or `process` raises ProcessingError. In a rebalance, the work
+        on revoked partitions is finished first.
 
         Args:
             work: Gets a record and is awaited.
             workers: How many run side by side.
             order: "key" or "partition".
-            retries: How often to repeat work that failed.
-            retry_backoff_s: Seconds before the first retry; each further wait doubles.
-            dead_letter_topic: Where to store records whose work failed for good.
+            retries: How often to retry failed work.
+            retry_backoff_s: Seconds before the first retry; doubles with each further retry.
+            dead_letter_topic: The topic for records that fail after all retries.
             max_unfinished: How many records may wait for workers.
             commit_interval_s: How often to commit.
 
         Returns:
-            How many records were done.
+            The number of processed records.
         """
         from headwater.client.consumer.processing.options import ProcessOptions
         from headwater.client.consumer.processing.process import Processing
@@ -370,18 +374,18 @@ class Consumer(Generic[K, V]):
         return await waiter.run(self._processing)
 
     def stop_processing(self) -> None:
-        """From any thread: let `process` finish what is at work, commit it, and return."""
+        """Let `process` finish and commit its current records and return. Safe from any thread."""
         if self._processing is not None:
             self._processing.stop()
 
     # -- the end
 
     def explain(self) -> str:
-        """The settings that are not at their defaults, their origin, and why."""
+        """Explain the settings that are not at their defaults: their origin, and why."""
         return self._core.settings.explain()
 
     def metrics(self) -> dict[str, float]:
-        """The metrics of this consumer, under Kafka's names."""
+        """Return the metrics of this consumer, under Kafka's names."""
         return self._core.metrics()
 
     async def close(
@@ -389,7 +393,7 @@ class Consumer(Generic[K, V]):
         timeout: float | None = None,  # noqa: ASYNC109 - as the blocking face has it
         **renamed: float | None,
     ) -> None:
-        """Commit if that is automatic, leave the group, and close every connection.
+        """Commit if auto-commit is enabled, leave the group, and close every connection.
 
         The listener is called first, and may still commit.
         """
@@ -405,7 +409,7 @@ class Consumer(Generic[K, V]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close; after an error, automatic commits leave out what the last poll returned."""
+        """Close; after an error, auto-commit excludes the records of the last poll."""
         if error is not None:
             self._core.handover.undo = True
         await self.close()

@@ -85,7 +85,7 @@ class ConsumerCore:
         self.handover = Handover()
         self.listener: RebalanceListener | None = None
         self.polling = False
-        """Whether poll() runs; not inside a listener, which is the application's time."""
+        """Whether poll() runs; False inside a listener, which is application code."""
         self.started = False
         self.ready: ReadyRecords
         self.positions: ConsumerPositions
@@ -113,7 +113,7 @@ class ConsumerCore:
         self._group: Group | None = None
 
     def start(self) -> None:
-        """Create the parts that live on the loop; asks no broker yet."""
+        """Create the parts that live on the loop; sends no request yet."""
         if self.started:
             return
         settings, tasks = self.settings, LoopTasks()
@@ -188,7 +188,7 @@ class ConsumerCore:
         )
 
     def _metadata_changed(self) -> None:
-        """Leaders may have moved; topics may have been deleted and recreated."""
+        """Handle new metadata: leaders may have moved, topics may have been recreated."""
         for state in self.subscription.partitions.values():
             view = self._cluster.topics.get(state.topic)
             if view is None or view.topic_id == ZERO_UUID:  # an old broker has no ids
@@ -204,7 +204,7 @@ class ConsumerCore:
 
     @property
     def nothing_due(self) -> bool:
-        """Whether poll() may hand out records before it does anything else."""
+        """Whether poll() may return records before it does other work."""
         if self._wakeup_requested or self._fetcher.failures or self._unusable is not None:
             return False
         if self.handover.undo:
@@ -217,7 +217,7 @@ class ConsumerCore:
 
     @property
     def has_ready_records(self) -> bool:
-        """Whether fetched records wait to be taken."""
+        """Whether fetched records are ready."""
         return bool(self._fetcher.ready)
 
     @property
@@ -231,7 +231,7 @@ class ConsumerCore:
         return self._fetcher.poll_wakeup
 
     def deadline(self, timeout_s: float | None) -> int:
-        """When a wait of `timeout_s` from now ends; None waits forever."""
+        """Return when a wait of `timeout_s` from now ends; None without a limit."""
         if timeout_s is None:
             return _NO_DEADLINE_MS
         try:
@@ -242,15 +242,15 @@ class ConsumerCore:
             raise not_seconds(timeout_s) from None
 
     def left_ms(self, deadline_ms: int) -> int:
-        """Milliseconds until `deadline_ms`, never negative."""
+        """Return the milliseconds until `deadline_ms`, never negative."""
         return max(deadline_ms - self._clock.monotonic_ms(), 0)
 
     def request_wakeup(self) -> None:
-        """From any thread: let a waiting poll, or the next one, raise WakeupError."""
+        """Let a waiting poll, or the next one, raise WakeupError. Safe from any thread."""
         self._wakeup_requested = True
 
     def cancel_wakeup(self) -> None:
-        """Drop a request that has served its purpose: the next poll does not raise."""
+        """Drop a wakeup request: the next poll does not raise."""
         self._wakeup_requested = False
 
     # -- polling, on the loop
@@ -283,7 +283,7 @@ class ConsumerCore:
         return None, self._wait_ms(deadline_ms)
 
     def _wait_ms(self, deadline_ms: int) -> int:
-        """How long a poll without records may wait before `run_due_work` must run again."""
+        """Return how long a poll without records may wait before `run_due_work` must run again."""
         now = self._clock.monotonic_ms()
         if self.subscription.type is SubscriptionType.NONE:
             raise IllegalStateError(
@@ -300,7 +300,7 @@ class ConsumerCore:
         return max(min(limit, self._commits.next_auto_commit_ms(now), longest), 1)
 
     def listener_called(self, call: ListenerCall) -> None:
-        """Go on with the rebalance after the listener has returned."""
+        """Continue the rebalance after the listener has returned."""
         if self._group is not None:
             self._group.listener_called(call)
             self._metadata_changed()
@@ -356,7 +356,7 @@ class ConsumerCore:
         self.subscription.unsubscribe()
 
     def leaving_call(self) -> ListenerCall | None:
-        """The listener call to make before this member leaves its group."""
+        """Return the listener call to make before this member leaves its group."""
         if self._group is None or self._unusable is not None or self.listener is None:
             return None
         return self._group.leaving_call()
@@ -411,15 +411,15 @@ class ConsumerCore:
     # -- for process()
 
     def reshape_for(self, call: str) -> Reshape:
-        """Turns a record of bytes into one with a deserialized key and value."""
+        """Return a function that deserializes the key and value of a record."""
         self._require_group(call)
         return self._reshape or (lambda record: record)
 
     @contextmanager
     def raw_records(self) -> Iterator[None]:
-        """Hand out records as bytes, and stop automatic commits until `resume_auto_commit`.
+        """Return records as bytes, and stop automatic commits until `resume_auto_commit`.
 
-        A record that cannot be deserialized then fails in the worker that handles it, alone.
+        A record that cannot be deserialized then fails only in the worker that handles it.
         """
         self._fetcher.shape_as(None)
         self._commits.automatic = False
@@ -429,7 +429,7 @@ class ConsumerCore:
             self._fetcher.shape_as(self._reshape)
 
     def resume_auto_commit(self) -> None:
-        """Positions are at the first unfinished records again: they may be committed."""
+        """Resume automatic commits: positions are at the first unfinished records again."""
         self.handover.undo = True  # the last poll's records may not have reached a worker
         self._commits.automatic = self.settings.enable_auto_commit
 
@@ -445,8 +445,8 @@ class ConsumerCore:
         self._unusable = error
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Commit if that is automatic, leave the group, close every connection."""
-        self.deadline(timeout_s)  # refuses what is not a time before anything is closed
+        """Commit if auto-commit is enabled, leave the group, close every connection."""
+        self.deadline(timeout_s)  # refuses a bad timeout before anything is closed
         if self._unusable is not None:
             return
         self.make_unusable(ClosedError("the consumer is closed: create another one"))
@@ -492,7 +492,7 @@ class ConsumerCore:
         return [number for number in numbers if number is not None]
 
     def check_columns(self) -> None:
-        """IllegalStateError where records are not plain bytes."""
+        """Raise IllegalStateError unless records are plain bytes."""
         if self._reshape is not None or self._interceptors is not None:
             raise IllegalStateError(
                 "poll_arrow() returns bytes: use it without deserializers and interceptors"

@@ -1,4 +1,4 @@
-"""What a consumer knows of its positions, and how the application moves them. On the event loop."""
+"""The positions of a consumer: queries and seeks. On the event loop."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ class ConsumerPositions:
         self._resolver.start()
 
     async def position(self, partition: Partition, raise_pending: Callable[[], None]) -> int:
-        """The offset of the next record; waits until it is known or poll() has an error to raise."""
+        """Return the offset of the next record; wait until it is known or poll() would raise."""
         name = topic_partition(partition)
         state = self._subscription.state_of(name)
         async with ApiTimeout(self._limit_ms, f"the position of {name}", self._cluster):
@@ -80,7 +80,7 @@ class ConsumerPositions:
     async def end_offsets(
         self, partitions: Partitions, timestamp: int
     ) -> dict[TopicPartition, int]:
-        """The first (EARLIEST) or next (LATEST) offset of each partition."""
+        """Return the first (EARLIEST) or next (LATEST) offset of each partition."""
         return await self._lookups.ends(topic_partitions(partitions), timestamp, self._limit_ms)
 
     def lag(self, partition: Partition) -> int | None:
@@ -90,7 +90,7 @@ class ConsumerPositions:
         return self._subscription.state_of(topic_partition(partition)).lead()
 
     def lag_of(self, state: PartitionState) -> int | None:
-        """Records between the position and the end that this consumer may see."""
+        """Return the number of records between the position and the visible end."""
         return state.lag(self._committed_only)
 
     async def partitions_for(self, topic: str) -> list[int]:

@@ -1,7 +1,7 @@
-"""From the bytes of keys and values to objects; a deserializer is any such function.
+"""Deserializers: functions from the bytes of keys and values to objects.
 
 Each reads what the producer's serializer of the same name wrote. A null stays None and is never
-given to a deserializer.
+passed to a deserializer.
 """
 
 import struct
@@ -49,7 +49,7 @@ def double(data: bytes) -> float:
 
 def uuid_text(data: bytes) -> "uuid.UUID":
     """The 36 characters of a UUID."""
-    import uuid  # most consumers need neither this nor JSON
+    import uuid  # imported here: most consumers need neither this nor JSON
 
     return uuid.UUID(data.decode())
 
@@ -70,11 +70,11 @@ BY_NAME: dict[str, Deserializer | None] = {
     "uuid": uuid_text,
     "json": as_json,
 }
-"""The names under which `key_deserializer` and `value_deserializer` take them."""
+"""The names that `key_deserializer` and `value_deserializer` accept."""
 
 
 def deserializer(option: str, given: Deserializer | str | None) -> Deserializer | None:
-    """What `option` means; None where bytes stay as they are."""
+    """Return the deserializer that `option` names; None if records stay bytes."""
     if not isinstance(given, str):
         if given is not None and not callable(given):
             raise ConfigError(f"{option} takes a function of bytes, or a name")
@@ -85,7 +85,7 @@ def deserializer(option: str, given: Deserializer | str | None) -> Deserializer 
 
 
 def reshaping(key: Deserializer | None, value: Deserializer | None) -> Reshape | None:
-    """What turns a record of bytes into one of objects; None where nothing is to be done."""
+    """Return a function that deserializes a record; None if there is nothing to do."""
     if key is None and value is None:
         return None
 
@@ -98,7 +98,7 @@ def reshaping(key: Deserializer | None, value: Deserializer | None) -> Reshape |
         except Exception as problem:
             raise SerializationError(
                 f"the {what} of {record.topic}-{record.partition} at offset {record.offset} cannot "
-                f"be deserialized ({type(problem).__name__}: {problem}); seek past it to go on"
+                f"be deserialized ({type(problem).__name__}: {problem}); seek past it to continue"
             ) from problem
         return record._replace(key=new_key, value=new_value)
 

@@ -1,27 +1,27 @@
-"""When a consumer has read everything that was there: for `read_to_end`, of both faces."""
+"""Detects when a consumer has read up to the end offsets: for `read_to_end`, of both faces."""
 
 from headwater.client.consumer.consumer_core import ConsumerCore
 from headwater.model import TopicPartition
 
 
 class EndTracker:
-    """The ends of partitions as they were when each was first seen."""
+    """The end offset of each partition when it was first seen."""
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
         self._ends: dict[TopicPartition, int] = {}
 
     def unknown(self) -> list[TopicPartition]:
-        """Assigned partitions whose end is to be looked up."""
+        """Return assigned partitions whose end must be looked up."""
         return [name for name in self._core.subscription.partitions if name not in self._ends]
 
     def found(self, ends: dict[TopicPartition, int]) -> None:
-        """The looked up ends."""
+        """Store the ends that were looked up."""
         self._ends.update(ends)
 
     @property
     def reached(self) -> bool:
-        """Whether something is assigned and all of it was read up to its end."""
+        """Return whether partitions are assigned and all of them were read up to their ends."""
         states = dict(self._core.subscription.partitions)
         return bool(states) and all(
             name in self._ends

@@ -1,8 +1,9 @@
-"""What the current poll has taken: it counts as handed out only when poll() has returned.
+"""The records of the current poll: they count as delivered only when poll() has returned.
 
-Ctrl-C or an exception from a signal handler may strike between any two statements of poll(). The
-positions from before the poll are kept, so that records which never reached the caller are read
-again. They also tell what an application that fails has finished: everything before its last poll.
+Ctrl-C or an exception from a signal handler may interrupt between any two statements of poll(). The
+positions from before the poll are kept, so that records that never reached the caller are read
+again. If the application fails, they also show what it has finished: everything before its last
+poll.
 """
 
 from collections.abc import Mapping
@@ -22,19 +23,20 @@ class Handover:
 
     def __init__(self) -> None:
         self.open = False
-        """Records were taken that poll() has not returned. The code that returns them sets it to
-        False by a plain assignment right before the return: Python runs no signal handler between."""
+        """Whether poll() has taken records that it has not returned. Code that returns them sets this
+        to False by a plain assignment right before the return: Python runs no signal handler
+        between the two."""
         self.undo = False
-        """The loop must call `restore_positions` before positions are used."""
+        """Whether the loop must call `restore_positions` before positions are used."""
         self._before: list[_Row] = []
 
     def begin(self) -> None:
-        """A poll begins: the application is done with what the last one returned."""
+        """Begin a poll: the application is done with the records of the last one."""
         if not self.check():
             self._before = []
 
     def check(self) -> bool:
-        """Whether positions must be moved back first, because a poll was interrupted."""
+        """Return whether positions must be restored first, because a poll was interrupted."""
         if self.open:
             self.undo = True
         return self.undo
@@ -45,7 +47,7 @@ class Handover:
         self._before.append((state, state.version, state.position, state.epoch))
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
-        """The application committed `offsets`, or everything: that much of the poll is done."""
+        """Note that the application committed `offsets`, or everything: those records are done."""
         if offsets is None:
             self._before = []
             return

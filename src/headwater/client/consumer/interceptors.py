@@ -1,6 +1,6 @@
-"""Interceptors: they see what a poll returns and what is committed.
+"""Interceptors, which see the records of each poll and the committed offsets.
 
-Their faults are logged and never reach the caller: an interceptor that raises is passed over.
+If an interceptor raises, the error is logged and the interceptor is skipped.
 """
 
 import logging
@@ -16,32 +16,32 @@ class ConsumerInterceptor:
     """Derive from this and override what is needed."""
 
     def on_consume(self, records: Records) -> Records:
-        """The records to return in place of `records`."""
+        """Return the records that poll() returns in place of `records`."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """These offsets are committed."""
+        """Called after these offsets are committed."""
 
 
 class ConsumerInterceptors:
-    """A chain of them, in order."""
+    """A chain of interceptors, in order."""
 
     def __init__(self, chain: Sequence[ConsumerInterceptor]) -> None:
         self._chain = tuple(chain)
 
     def on_consume(self, records: Records) -> Records:
-        """What the chain makes of `records`."""
+        """Pass `records` through the chain."""
         for one in self._chain:
             try:
                 records = one.on_consume(records)
             except Exception:
-                log.exception("on_consume of %s raised; it is passed over", type(one).__name__)
+                log.exception("on_consume of %s raised and is skipped", type(one).__name__)
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Tell the chain what was committed."""
+        """Report a commit to the chain."""
         for one in self._chain:
             try:
                 one.on_commit(offsets)
             except Exception:
-                log.exception("on_commit of %s raised; it is passed over", type(one).__name__)
+                log.exception("on_commit of %s raised and is skipped", type(one).__name__)

@@ -1,4 +1,4 @@
-"""What a rebalance tells the application."""
+"""Callbacks of a rebalance into the application."""
 
 from collections.abc import Awaitable
 from enum import Enum
@@ -16,18 +16,18 @@ class RebalanceListener:
     """
 
     def on_assigned(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions are new to this member; the last moment to seek in them."""
+        """Called with partitions that are new to this member, before they are read; it may seek."""
 
     def on_revoked(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions go to others; they are still this member's: commit what is done."""
+        """Called with partitions that this member must give up; it may still commit them."""
 
     def on_lost(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
-        """These partitions went to others already: commits for them fail."""
+        """Called with partitions that the group already gave to others: commits for them fail."""
         return self.on_revoked(partitions)
 
 
 class RebalanceEvent(Enum):
-    """The three things that happen to partitions."""
+    """The kinds of listener calls."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"

@@ -1,4 +1,4 @@
-"""Numbers of a consumer under Kafka's names."""
+"""The metrics of a consumer, under Kafka's names."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from headwater.client.metrics import Meter
 
 
 class ConsumerMetrics:
-    """What a consumer counts, once per answer or poll and never per record."""
+    """Counts once per response or poll, never per record."""
 
     def __init__(self) -> None:
         self.records = Meter()
@@ -21,14 +21,14 @@ class ConsumerMetrics:
         self.gauges: dict[str, Callable[[], float]] = {}
 
     def fetched(self, now_ms: int, begun_ms: int, size: int, throttled_ms: int) -> None:
-        """A broker answered a fetch."""
+        """Count a fetch response."""
         self.bytes.add(now_ms, size)
         self.latencies.add(now_ms, now_ms - begun_ms)
         if throttled_ms:
             self.throttles.add(now_ms, throttled_ms)
 
     def read(self, now_ms: int) -> dict[str, float]:
-        """All of it, by Kafka's names."""
+        """Return all metrics, by Kafka's names."""
         told: dict[str, float] = {}
         for name, meter in {
             "records-consumed": self.records,

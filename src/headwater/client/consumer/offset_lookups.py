@@ -1,4 +1,4 @@
-"""Questions to the leaders of partitions: where a log begins, ends, or was at a time."""
+"""Asks the leaders of partitions for the start, the end, or the offset at a time."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ Found = dict[TopicPartition, OffsetAndTimestamp | None]
 
 
 class OffsetLookups:
-    """Asks each leader once, and again where it was not the leader after all."""
+    """Sends ListOffsets to leaders, and retries where the leader has moved."""
 
     def __init__(self, cluster: Cluster, *, committed_only: bool = False) -> None:
         self._cluster = cluster
@@ -26,11 +26,11 @@ class OffsetLookups:
         timeout_ms: int | None = None,
         on_found: Callable[[Found], None] | None = None,
     ) -> Found:
-        """The offset for each timestamp; None where nothing is that new.
+        """Return the offset for each timestamp; None if no record is that new.
 
-        Repeats what may be repeated until `timeout_ms` is over, then raises for what is missing.
-        `on_found` gets the offsets of each round as they come: a partition without a leader, or on
-        a broken disk, does not keep the others waiting.
+        Retries until `timeout_ms` is over, then raises for the partitions that are missing.
+        `on_found` gets the offsets of each round as they arrive: a partition without a leader, or
+        on a broken disk, does not delay the others.
         """
         limit = self._cluster.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         found: Found = {}
@@ -98,7 +98,10 @@ class OffsetLookups:
     ) -> None:
         try:
             answer = await self._cluster.ask(node, self._request(rows), ListOffsetsResponse)
-        except (KafkaError, OSError) as gone:  # metadata will say where its partitions went
+        except (
+            KafkaError,
+            OSError,
+        ) as gone:  # a refresh shows where its partitions are now
             for name in rows:
                 problems[name] = failure(E.NETWORK_EXCEPTION, f"{name}: {gone}")
             return
@@ -141,6 +144,6 @@ class OffsetLookups:
     async def ends(
         self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """One end of each log: EARLIEST or LATEST."""
+        """Return the start (EARLIEST) or end (LATEST) of each partition."""
         found = await self.find(dict.fromkeys(partitions, timestamp), timeout_ms)
         return {name: row.offset if row else 0 for name, row in found.items()}

@@ -1,9 +1,9 @@
 """The position of a consumer in each of its partitions: pure bookkeeping.
 
-A `PartitionState` has two offsets: `position`, the next record to hand out, and `fetch_offset`, the next to
-ask the broker for, which runs ahead. Every seek raises `version`, which marks what was fetched before it as
-stale. The caller's thread writes `position` and `drained`, the loop's
-thread `fetch_offset` and `fetched`: neither needs a lock.
+A `PartitionState` has two offsets: `position`, the next record to return, and `fetch_offset`, the
+next to fetch, which is ahead. Every seek increments `version`, which makes earlier fetches stale.
+The caller's thread writes `position` and `drained`, the loop's thread `fetch_offset` and `fetched`:
+neither needs a lock.
 """
 
 from headwater.model import TopicPartition, Uuid
@@ -36,19 +36,19 @@ class PartitionState:
     def __init__(self, partition: TopicPartition) -> None:
         self.topic, self.partition = partition
         self.topic_id: Uuid | None = None
-        """The topic it was found in: one of the same name made later is another."""
+        """The id of its topic: a recreated topic has another one."""
         self.position: int | None = None
-        """The next offset to hand out; None until it is known."""
+        """The next offset to return; None until it is known."""
         self.epoch = -1
-        """The leader epoch of the last record handed out."""
+        """The leader epoch of the last returned record."""
         self.fetch_offset = 0
         self.fetch_epoch = -1
         self.version = 0
         self.reset: int | None = None
-        """The timestamp whose offset is to become the position."""
+        """The timestamp whose offset will become the position."""
         self.paused = False
         self.leaving = False
-        """It is about to be given up: nothing more of it is handed out."""
+        """Whether it is about to be revoked: no more of its records are returned."""
         self.high_watermark: int | None = None
         self.last_stable: int | None = None
         self.log_start: int | None = None
@@ -56,7 +56,7 @@ class PartitionState:
         self.drained = 0
         self.resting_until_ms = 0
         self.replica: int | None = None
-        """A near replica to read from, where the leader named one."""
+        """The preferred read replica, if the leader named one."""
 
     @property
     def key(self) -> TopicPartition:
@@ -65,11 +65,11 @@ class PartitionState:
 
     @property
     def buffered(self) -> int:
-        """Bytes fetched and not handed out."""
+        """Bytes fetched and not returned yet."""
         return self.fetched - self.drained
 
     def seek(self, offset: int, epoch: int = -1) -> None:
-        """Go on at `offset`; whatever was fetched before is stale."""
+        """Continue at `offset`; earlier fetches become stale."""
         self.version += 1
         self.position = self.fetch_offset = offset
         self.epoch = self.fetch_epoch = epoch
@@ -78,26 +78,26 @@ class PartitionState:
         self.resting_until_ms = 0
 
     def seek_to_timestamp(self, timestamp: int) -> None:
-        """Go on where `timestamp` is, once that is known."""
+        """Continue at the offset of `timestamp`, once it is known."""
         self.seek(0)
         self.position, self.reset = None, timestamp
 
     def update_ends(self, high_watermark: int, last_stable: int, log_start: int) -> None:
-        """Remember the ends of the partition, as a broker reported them."""
+        """Store the ends of the partition that a broker reported."""
         self.high_watermark = high_watermark
         self.last_stable = last_stable if last_stable >= 0 else high_watermark
         if log_start >= 0:
             self.log_start = log_start
 
     def lag(self, committed_only: bool) -> int | None:
-        """Records between the position and the end; None until an end is known."""
+        """Return the records between the position and the end; None until an end is known."""
         end = self.last_stable if committed_only else self.high_watermark
         if end is None or self.position is None:
             return None
         return max(end - self.position, 0)
 
     def lead(self) -> int | None:
-        """Records between the start and the position: near zero, retention is about to win."""
+        """Return the records between the start of the log and the position."""
         if self.log_start is None or self.position is None:
             return None
         return max(self.position - self.log_start, 0)

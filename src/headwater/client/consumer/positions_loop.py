@@ -1,7 +1,7 @@
-"""First positions: from the group's commits, else as auto.offset.reset says.
+"""Finds initial positions: the group's commits, otherwise auto.offset.reset.
 
-Works beside poll() and never blocks records of other partitions. What cannot be decided becomes an
-error of the next poll.
+Runs in the background of poll() and never delays records of other partitions. If a position cannot
+be determined, the next poll raises the error.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ Committed = Callable[
 
 
 class PositionResolver:
-    """Settles the states that have none."""
+    """Finds the positions of partitions that have none."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class PositionResolver:
         self._tasks = tasks
         self._committed = committed
         self._searches: set[asyncio.Task[None]] = set()
-        # What a search is looking for: a state that has moved since needs another one.
+        # Lookups in progress; a partition that was moved by a seek needs a new one.
         self._sought: dict[PartitionState, int] = {}
 
     def unresolved(self) -> list[PartitionState]:
-        """The states without a position."""
+        """Return the partitions without a position."""
         return [
             state
             for state in self._subscription.partitions.values()
@@ -61,7 +61,7 @@ class PositionResolver:
         ]
 
     def start(self) -> None:
-        """Settle those that no search is under way for."""
+        """Start a lookup for the partitions that have none in progress."""
         states = [p for p in self.unresolved() if self._sought.get(p) != p.version]
         if states:
             self._mark_sought(states)
@@ -73,13 +73,13 @@ class PositionResolver:
         self._sought.update({state: state.version for state in states})
 
     async def resolve(self) -> None:
-        """Settle them and wait for that, briefly: others may be found long before the last one."""
+        """Start a lookup and wait briefly: most positions are found long before the last one."""
         self.start()
         if self._searches:
             await asyncio.wait(self._searches, timeout=_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
-        """Stop."""
+        """Cancel the lookups."""
         for search in self._searches:
             search.cancel()
         await asyncio.gather(*self._searches, return_exceptions=True)
@@ -97,7 +97,7 @@ class PositionResolver:
             else:
                 self._fetcher.fail(problem)
         except Exception as fault:  # noqa: BLE001 - logged, and raised by poll() or position()
-            self._fetcher.fail(internal_error("the search for positions", fault))
+            self._fetcher.fail(internal_error("the lookup of positions", fault))
         finally:
             for state in states:
                 self._sought.pop(state, None)
@@ -121,8 +121,8 @@ class PositionResolver:
         self._fetcher.changed(at_once=True)
         if lost:
             raise NoOffsetForPartitionError(
-                f"nothing is committed for {', '.join(map(str, lost))}, and auto_offset_reset is "
-                "none: seek() to where to begin, or set it to earliest or latest"
+                f"nothing is committed for {', '.join(map(str, lost))}, and auto.offset.reset is "
+                "none: call seek() to choose a position, or set it to earliest or latest"
             )
 
     async def _from_times(self, states: list[PartitionState]) -> None:

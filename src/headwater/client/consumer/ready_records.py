@@ -1,7 +1,7 @@
-"""The fetched records that poll() hands out; taking them moves the positions.
+"""The fetched records that poll() returns; taking them advances the positions.
 
-Runs in the caller's own thread: records that have arrived are taken without the event loop. What
-is paused stays where it is, because an interruption must not lose it.
+Runs in the caller's own thread: records that have arrived are taken without the event loop. Records
+of paused partitions stay in the buffer, because an interruption must not lose them.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from headwater.seams.clock import Clock
 
 
 class ReadyRecords:
-    """Takes records out of what the fetcher brought."""
+    """Takes records from completed fetches."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ReadyRecords:
         self._column_reader = ColumnReader()
 
     def take_records(self, limit: int) -> Records[Any, Any]:
-        """Up to `limit` records; empty where none are ready."""
+        """Return up to `limit` records; empty if none are ready."""
         found: Records[Any, Any] = Records()
 
         def add(fetched: CompletedFetch) -> bool:
@@ -58,7 +58,7 @@ class ReadyRecords:
         return found
 
     def take_record(self) -> Records[Any, Any]:
-        """One record for an iteration, or none: `take_records(1)` with fewer steps."""
+        """Return one record or None: a faster `take_records(1)` for iterations."""
         fetches = self._fetches
         if not fetches or self._interceptors is not None:
             return self.take_records(1)
@@ -74,7 +74,7 @@ class ReadyRecords:
         return found
 
     def take_columns(self, limit: int) -> RecordBatch | None:
-        """About `limit` records as columns; None where none are ready."""
+        """Return about `limit` records as columns; None if none are ready."""
         reader, runs = self._column_reader, Runs()
 
         def add(fetched: CompletedFetch) -> bool:
@@ -97,7 +97,7 @@ class ReadyRecords:
         return record_batch(reader.finish(), runs)
 
     def discard_partial_columns(self) -> None:
-        """Forget columns that an interrupted poll_arrow() left behind."""
+        """Drop columns that an interrupted poll_arrow() left behind."""
         self._column_reader = ColumnReader()
 
     def _take_in_order(
@@ -120,7 +120,7 @@ class ReadyRecords:
     def _add_from(
         self, add: Callable[[CompletedFetch], bool], at: int, empty: Callable[[], bool]
     ) -> bool:
-        """Take from one fetch; False where its error must wait for the next poll."""
+        """Take from one fetch; return False if its error must wait for the next poll."""
         fetched = self._fetches[at]
         state = fetched.state
         try:

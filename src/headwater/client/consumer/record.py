@@ -1,4 +1,4 @@
-"""Records as a consumer gets them: light tuples in a list that knows its partitions."""
+"""Records of a consumer: tuples, in a list that knows its partitions."""
 
 import operator
 from collections.abc import Iterable, Mapping
@@ -40,24 +40,24 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where the record comes from."""
+        """The partition of the record."""
         return TopicPartition(self.topic, self.partition)
 
 
 class Records(list[ConsumerRecord[K, V]]):
-    """What one poll found: a list, in the order of offsets within each partition."""
+    """The records of one poll: a list, in the order of offsets within each partition."""
 
     __slots__ = ()
 
     def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
-        """The same records, for each partition its own."""
+        """Return the records grouped by partition."""
         found: dict[TopicPartition, list[ConsumerRecord[K, V]]] = {}
         for key, run in groupby(self, _partition_key):
             found.setdefault(TopicPartition(*key), []).extend(run)
         return found
 
     def partitions(self) -> set[TopicPartition]:
-        """Which partitions the records come from."""
+        """Return the partitions of the records."""
         return {TopicPartition(*key) for key, _ in groupby(self, _partition_key)}
 
 
@@ -66,7 +66,7 @@ def _partition_key(record: ConsumerRecord[Any, Any]) -> tuple[str, int]:
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What a group commits for a partition: the next offset to read, and a note beside it."""
+    """A committed offset: the next offset to read, and metadata of the application."""
 
     offset: int
     metadata: str = ""
@@ -89,12 +89,12 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 def topic_partitions(
     partitions: Iterable[TopicPartition | tuple[str, int]],
 ) -> list[TopicPartition]:
-    """Partitions as callers may write them: `("orders", 0)` is as good as a TopicPartition."""
+    """Convert partitions; `("orders", 0)` is accepted as well as a TopicPartition."""
     return [topic_partition(partition) for partition in partitions]
 
 
 def whole_offset(partition: TopicPartition, offset: object) -> int:
-    """An offset that the protocol can carry; an error that names the partition for any other."""
+    """Return an offset that the protocol can carry; raise an error that names the partition."""
     try:
         whole = operator.index(offset)  # type: ignore[arg-type]
     except TypeError:
@@ -107,7 +107,7 @@ def whole_offset(partition: TopicPartition, offset: object) -> int:
 
 
 def topic_partition(partition: object) -> TopicPartition:
-    """One of them; TypeError for anything else, such as a topic's name alone."""
+    """Convert one partition; TypeError for anything else, such as a topic name."""
     if isinstance(partition, tuple | list) and len(partition) == 2:
         topic, number = partition
         if isinstance(topic, str) and isinstance(number, int):

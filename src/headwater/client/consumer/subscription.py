@@ -1,6 +1,6 @@
-"""What a consumer wants and what it has: topics, a pattern, or partitions by hand.
+"""The subscription of a consumer, by topics, pattern or partitions, and its assigned partitions.
 
-The three ways exclude each other; within one, the last call wins. Pure: knows no broker.
+The three ways exclude each other; within one, the last call wins. Pure.
 """
 
 import re
@@ -14,7 +14,7 @@ from headwater.model import TopicPartition, topic_name_problem
 
 
 class SubscriptionType(Enum):
-    """How partitions come to a consumer."""
+    """How a consumer gets its partitions."""
 
     NONE = "nothing"
     TOPICS = "topics by name"
@@ -23,27 +23,27 @@ class SubscriptionType(Enum):
 
 
 class IllegalStateError(ClientError, RuntimeError):
-    """The call does not fit what was called before it; the message says what to do."""
+    """The call does not fit the earlier calls; the message says what to do."""
 
     CODE = E.INVALID_REQUEST
 
 
 class Subscription:
-    """The wish and the states."""
+    """The subscription and the assigned partitions."""
 
     def __init__(self) -> None:
         self.type = SubscriptionType.NONE
         self.topics: tuple[str, ...] = ()
-        """Names subscribed to; for a pattern, those it matches now."""
+        """Subscribed topics; for a pattern, those that it currently matches."""
         self.pattern: re.Pattern[str] | None = None
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.revision = 0
-        """Rises with every change of the set of states."""
+        """Incremented by every change of the set of partitions."""
 
     # -- wishes
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Want these topics."""
+        """Subscribe to topics."""
         if isinstance(topics, str):
             raise TypeError(f"subscribe takes a list: subscribe([{topics!r}])")
         for name in topics:
@@ -54,36 +54,36 @@ class Subscription:
         self.pattern, self.topics = None, tuple(sorted(set(topics)))
 
     def subscribe_pattern(self, pattern: str | re.Pattern[str]) -> None:
-        """Want all topics whose whole name matches."""
+        """Subscribe to all topics whose whole name matches."""
         compiled = re.compile(pattern)
         self._choose(SubscriptionType.PATTERN)
         self.pattern, self.topics = compiled, ()
 
     def match(self, names: Iterable[str]) -> bool:
-        """See which of the cluster's topics the pattern wants; whether that is news."""
+        """Match the pattern against the cluster's topics; return whether the result changed."""
         assert self.pattern is not None
         found = tuple(sorted(name for name in names if self.pattern.fullmatch(name)))
         news, self.topics = found != self.topics, found
         return news
 
     def wants(self, topic: str) -> bool:
-        """Whether records of `topic` come to this consumer, now or once it exists."""
+        """Return whether `topic` is subscribed to or assigned, even if it does not exist yet."""
         if self.pattern is not None:
             return self.pattern.fullmatch(topic) is not None
         return topic in self.topics or any(name.topic == topic for name in self.partitions)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
-        """Have exactly these partitions; those that stay keep their states. Returns the new."""
+        """Assign exactly these partitions; return the new ones. The others keep their states."""
         self._choose(SubscriptionType.ASSIGNED)
         return self.set_partitions(partitions)
 
     def unsubscribe(self) -> None:
-        """Want nothing and have nothing."""
+        """Drop the subscription and all partitions."""
         self.type, self.topics, self.pattern = SubscriptionType.NONE, (), None
         self.set_partitions(())
 
     def check_type(self, kind: SubscriptionType) -> None:
-        """Raise where what was asked for before excludes `kind`."""
+        """Raise if the current type of subscription excludes `kind`."""
         if self.type not in (kind, SubscriptionType.NONE):
             raise IllegalStateError(
                 f"this consumer has {self.type.value}, which excludes {kind.value}: "
@@ -97,7 +97,7 @@ class Subscription:
     # -- states
 
     def set_partitions(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
-        """Have exactly these; returns the states that are new."""
+        """Set the partitions; return the states of the new ones."""
         wanted = dict.fromkeys(partitions)
         added = [PartitionState(name) for name in wanted if name not in self.partitions]
         new = {state.key: state for state in added}
@@ -106,7 +106,7 @@ class Subscription:
         return added
 
     def state_of(self, partition: TopicPartition) -> PartitionState:
-        """The state in `partition`; an error that says what is missing where there is none."""
+        """Return the state of `partition`; raise IllegalStateError if it is not assigned."""
         found = self.partitions.get(partition)
         if found is None:
             raise IllegalStateError(

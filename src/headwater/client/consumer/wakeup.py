@@ -1,7 +1,7 @@
 """Wakes a waiting poll: an asyncio task on the loop, or a thread outside it.
 
-A thread that waits for the loop through a future pays for a task, a future and two hand-overs. Here
-it waits for a lock that the loop releases. Only the loop calls `set`, and one task or thread at a
+Waiting for the loop through a future costs a task, a future and two thread switches. Here a thread
+waits for a lock that the loop releases. Only the loop calls `set`, and one task or thread at a
 time waits, so the lock needs no other guard: a waiter calls `clear`, tries once more, and only
 then waits; anything that arrives after `clear` ends the wait.
 """
@@ -20,7 +20,7 @@ class Wakeup:
         self._released.acquire()
 
     def set(self) -> None:
-        """On the loop: end the wait, or the next one."""
+        """End the wait, or the next one. On the loop only."""
         self._set = True
         if self._waiter is not None:
             self._end_wait()
@@ -28,12 +28,12 @@ class Wakeup:
             self._released.release()
 
     def clear(self) -> None:
-        """Forget earlier calls of `set`; try once more before you wait."""
+        """Drop earlier calls of `set`; try once more before you wait."""
         self._set = False
         self._released.acquire(blocking=False)
 
     async def wait(self, limit_s: float) -> None:
-        """In a task: wait until `set` is called or the time is over."""
+        """Wait in a task until `set` is called or the time is over."""
         if self._set:
             return
         loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ class Wakeup:
             self._waiter = None
 
     def wait_in_thread(self, limit_s: float) -> bool:
-        """In a thread: wait until `set` is called; False when the time is over first."""
+        """Wait in a thread until `set` is called; return False if the time is over first."""
         return self._released.acquire(timeout=limit_s)
 
     def _end_wait(self) -> None:

@@ -4,12 +4,12 @@ Pure: `now_ms` is an argument; nothing here wakes a thread or takes a lock. Call
 producer's one lock, with one exception: the compiled `send` appends to `queue.open` without it. So a
 batch leaves `open` before its records are counted, and enters it with its first record.
 
-Ctrl-C may raise in the caller's thread after any call. So what belongs together is done by
+Ctrl-C may raise in the caller's thread after any call. So updates that belong together are
 statements without a call between them, and a batch is in its queue whenever it is `incomplete`.
 
-Order is the point of it: a partition's batches leave its queue in the order in which they were
-filled, a batch that must be repeated goes back to its place, and one that is too large is
-replaced in its place by its parts.
+The order is kept: a partition's batches leave its queue in the order in which they were filled, a
+batch that is retried returns to its place, and the parts of a batch that is too large take its
+place.
 """
 
 from collections import deque
@@ -25,9 +25,9 @@ from headwater.records.codec import BatchWriter, decode_batch
 _NO_VALUES: list[bytes | None] = []
 _NO_LIMIT = 1 << 31
 _GROWN = 262_144
-"""The largest a batch grows by waiting; beyond it there is nothing more to gain."""
+"""The size up to which a waiting batch grows; more would not make it faster."""
 _RECORD_OVERHEAD = 21
-"""The most that lengths, deltas and attributes add to a record's key, value and headers."""
+"""The most bytes that lengths, deltas and attributes add to a record's key, value and headers."""
 
 
 class ProducerBatch:
@@ -44,13 +44,13 @@ class ProducerBatch:
     ) -> None:
         self.queue = queue
         self.order: tuple[int, ...] = (queue.begun,)
-        """Its place among all batches of the partition; a part's is its number within the whole's."""
+        """Its place among all batches of the partition; a part's number comes second."""
         self.writer: BatchWriter | None = writer
         self.append = writer.append
         self.future = BatchFuture(queue.topic, queue.partition, queue.loop_thread)
         self.reserved = reserved
         self.limit_ms, self.deadline_ms = limits
-        """When it is sent although it is not full; when it is given up."""
+        """When it is sent even if not full; when it expires."""
         self.callbacks: list[tuple[OnDelivery, int, int]] = []
         self.attempts = 0
         self.leader_epoch = NO_EPOCH
@@ -61,11 +61,11 @@ class ProducerBatch:
         """Why the last attempt failed."""
         self.in_flight = False
         self.uncertain = False
-        """It was sent and the answer is missing: the broker may or may not have stored it."""
+        """Whether it was sent without an answer: the broker may or may not have stored it."""
         self.records: Buffer | None = None
         self.count = 0
         self.filled = 0
-        """Records and bytes, from the moment it is sealed."""
+        """Number of records and bytes, once it is sealed."""
         self.values: list[bytes | None] = _NO_VALUES
         self.stop = 0
         self.widest = 0
@@ -77,25 +77,25 @@ class ProducerBatch:
 
     @property
     def size(self) -> int:
-        """Its bytes: before compression until it is encoded."""
+        """Its size in bytes; before compression until it is encoded."""
         if self.records is not None:
             return len(self.records)
         return self.writer.size if self.writer is not None else 0
 
     def seal(self) -> None:
-        """No more records fit, or it is time to go."""
+        """Close the batch for further records."""
         if self.writer is not None:
             self.count, self.filled = self.writer.count, self.writer.size
 
     def repair(self) -> None:
-        """An append was broken off by an exception. In C that cannot be; in Python it leaves traces."""
+        """Repair the batch after an exception interrupted an append of the pure codec."""
         self.stop = 0
         repair = getattr(self.writer, "repair", None)
         if repair is not None:
             repair()
 
     def encoded(self, codec: int, level: int | None) -> Buffer:
-        """The bytes to send. Numbered once: a repetition is the same bytes."""
+        """Return the bytes to send; a retry sends the same bytes."""
         if self.records is None:
             assert self.writer is not None
             self.records = self.writer.finish(
@@ -104,14 +104,14 @@ class ProducerBatch:
         return self.records
 
     def renumber(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Set another producer id, epoch and sequence; the next reader encodes the batch again."""
+        """Set another producer id, epoch and sequence; the batch is encoded again."""
         self.producer_id, self.epoch, self.base_sequence = producer_id, epoch, base_sequence
         self.records = None
 
     def finish(
         self, tell: Callable[[OnDelivery, RecordMetadata | None, KafkaError | None], None]
     ) -> None:
-        """The future is done: call back for each record that asked for it, and let go of the rest."""
+        """Call `tell` for each record with a callback, and free the memory: the future is done."""
         error = self.future.error
         for call, index, timestamp in self.callbacks:
             metadata = None if error else self.future.metadata(index, timestamp)
@@ -134,17 +134,17 @@ class PartitionQueue:
         self.open: ProducerBatch | None = None
         self.sealed: deque[ProducerBatch] = deque()
         self.begun = 0
-        """How many batches were opened so far."""
+        """The number of batches opened so far."""
         self.largest = _NO_LIMIT
-        """The size that its batches must keep below, once the broker refused a larger one."""
+        """The size limit of its batches, after the broker refused a larger one."""
 
     @property
     def load(self) -> int:
-        """How many batches wait, for a partitioner that prefers short queues."""
+        """The number of waiting batches, for a partitioner that prefers short queues."""
         return len(self.sealed) + (self.open is not None)
 
     def head(self) -> ProducerBatch | None:
-        """The batch that leaves first."""
+        """The batch to send first."""
         return self.sealed[0] if self.sealed else self.open
 
 
@@ -168,19 +168,19 @@ class Accumulator:
         self.delivery_timeout_ms = delivery_timeout_ms
         self.used = 0
         self.waiting: dict[PartitionQueue, None] = {}
-        """Queues with a batch to send, those served longest ago first."""
+        """Queues with a batch to send, the least recently served first."""
         self.incomplete: dict[ProducerBatch, None] = {}
         self.flushing: set[object] = set()
-        """The calls of flush() that wait: while there are some, no batch lingers."""
+        """Waiting flush() calls: while there are any, no batch lingers."""
         self.starved: dict[Callable[[], object], int] = {}
-        """Who waits for how many bytes of room: while there are some, no batch lingers."""
+        """Callers that wait for room, with their sizes: while there are any, no batch lingers."""
         self.loop_thread = 0
         """The thread of the producer's event loop, once it runs."""
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
 
     @classmethod
     def of(cls, settings: ProducerSettings) -> "Accumulator":
-        """As the settings say; where batch.size was chosen, batches do not grow when they wait."""
+        """Create one from the settings; if batch.size was set, waiting batches do not grow."""
         chosen = "batch.size" in settings.chosen
         return cls(
             batch_size=min(settings.batch_size, settings.max_request_size),
@@ -191,7 +191,7 @@ class Accumulator:
         )
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
-        """The queue of a partition; the same one each time."""
+        """Return the queue of a partition; the same one each time."""
         found = self._queues.get((topic, partition))
         if found is None:
             found = self._queues[topic, partition] = PartitionQueue(
@@ -200,11 +200,11 @@ class Accumulator:
         return found
 
     def begin(self, queue: PartitionQueue, record_size: int, now_ms: int) -> ProducerBatch | None:
-        """Seal the open batch of `queue` and make another; None where memory does not suffice.
+        """Seal the open batch of `queue` and return a new one; None without enough memory.
 
-        Nothing knows of it until `show` puts it into the queue, with its first record.
+        `show` adds it to the queue, with its first record.
 
-        A batch reserves batch.size, or what its first record needs where that is more.
+        A batch reserves batch.size, or the size of its first record if that is more.
         """
         self.seal(queue)
         limit = self._limit(queue)
@@ -218,11 +218,11 @@ class Accumulator:
         return ProducerBatch(queue, BatchWriter(limit), reserved, limits)
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` bytes are free; a single batch may be larger than the buffer."""
+        """Return whether `size` bytes are free; a single batch may be larger than the buffer."""
         return not self.used or self.used + size <= self.buffer_memory
 
     def show(self, batch: ProducerBatch) -> None:
-        """`batch` is the open one of its queue from now on, and its memory is used."""
+        """Make `batch` the open batch of its queue, and reserve its memory."""
         queue = batch.queue
         self.incomplete[batch] = None
         self.used += batch.reserved
@@ -232,8 +232,8 @@ class Accumulator:
     def _limit(self, queue: PartitionQueue) -> int:
         """batch.size, doubled for each batch that waits before this one.
 
-        What cannot leave yet may as well leave together: a producer that outruns its broker gets
-        fewer, larger batches; with many partitions at work each grows less.
+        Records that cannot be sent yet may as well be sent together: a producer that is faster than
+        its broker gets fewer, larger batches; with many active partitions, each grows less.
         """
         grown = min(self.batch_size << min(len(queue.sealed), 16), self.largest_batch)
         fair = self.buffer_memory // (2 * len(self.waiting) + 2)
@@ -241,17 +241,17 @@ class Accumulator:
         return min(grown, queue.largest)
 
     def seal(self, queue: PartitionQueue) -> None:
-        """Put the open batch of `queue` behind those that wait."""
+        """Seal the open batch of `queue` and append it to the waiting ones."""
         batch = queue.open
         if batch is None:
             return
-        if not queue.sealed or queue.sealed[-1] is not batch:  # where a seal was interrupted
+        if not queue.sealed or queue.sealed[-1] is not batch:  # if a seal was interrupted
             queue.sealed.append(batch)
         queue.open = None
         batch.seal()
 
     def due_ms(self, queue: PartitionQueue, batch: ProducerBatch) -> int:
-        """When `batch`, which may leave `queue` next, is to be sent; 0 for now."""
+        """Return when to send `batch`, the next of `queue`; 0 for now."""
         if batch.retry_at_ms:
             return batch.retry_at_ms
         if queue.sealed or self.flushing or self.starved:
@@ -259,12 +259,12 @@ class Accumulator:
         return batch.limit_ms
 
     def mark_in_flight(self, batch: ProducerBatch, leader_epoch: int = NO_EPOCH) -> None:
-        """Out of its queue: `batch` is in flight to the leader of this epoch from now on."""
+        """Remove `batch` from its queue: it is in flight to the leader of this epoch."""
         queue = batch.queue
         if batch is queue.open:
             self.seal(queue)
         queue.sealed.remove(batch)
-        batch.seal()  # once more: a caller that sealed it may have been interrupted
+        batch.seal()  # again: an interruption may have prevented the first call
         batch.in_flight = True
         batch.attempts += 1
         if leader_epoch != batch.leader_epoch:
@@ -273,7 +273,7 @@ class Accumulator:
         self._requeue(queue)
 
     def put_back(self, batch: ProducerBatch, retry_at_ms: int) -> None:
-        """A batch in flight must be sent again: back to its place in the order."""
+        """Return a batch in flight to its place in the queue, to be sent again."""
         batch.in_flight = False
         batch.retry_at_ms = retry_at_ms
         self._insert(batch)
@@ -284,7 +284,7 @@ class Accumulator:
             batch.retry_at_ms = 0
 
     def split(self, batch: ProducerBatch, size_limit: int) -> list[ProducerBatch]:
-        """Replace a batch in flight by smaller ones, in its place; its memory goes with them.
+        """Replace a batch in flight by smaller ones, which share its memory.
 
         Each part holds at most `size_limit` bytes, or a single record; so do later batches.
         """
@@ -317,12 +317,12 @@ class Accumulator:
         batch.future.split([(start, part.future) for start, part in parts])
 
     def complete(self, batch: ProducerBatch) -> None:
-        """The batch is stored or given up: its memory is free."""
+        """Free the memory of a batch that is stored or has failed."""
         if self.incomplete.pop(batch, batch) is None:
             self.used -= batch.reserved
 
     def expired(self, now_ms: int) -> list[ProducerBatch]:
-        """Take the batches whose time is over out of their queues; those in flight as well."""
+        """Remove and return the expired batches, including those in flight."""
         gone = [batch for batch in self.incomplete if batch.deadline_ms <= now_ms]
         for batch in gone:
             queue = batch.queue
@@ -334,7 +334,7 @@ class Accumulator:
         return gone
 
     def clear(self) -> list[ProducerBatch]:
-        """Give up everything, batches in flight as well."""
+        """Remove and return all batches, including those in flight."""
         gone = list(self.incomplete)
         for queue in self._queues.values():
             self.seal(queue)
@@ -351,7 +351,7 @@ class Accumulator:
         self.waiting[batch.queue] = None
 
     def _requeue(self, queue: PartitionQueue) -> None:
-        """Keep `waiting` true, and let the queues served longest ago come first."""
+        """Update `waiting`, keeping the least recently served queues first."""
         self.waiting.pop(queue, None)
         if queue.sealed or queue.open is not None:
             self.waiting[queue] = None
@@ -360,7 +360,7 @@ class Accumulator:
 def record_bound(
     key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
 ) -> int:
-    """The most bytes that a batch of this one record can take."""
+    """Return the largest possible size of a batch with this one record."""
     size = HEADER_SIZE + _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
     for name, content in headers:
         size += 2 * 5 + 4 * len(name) + len(content or b"")

@@ -1,4 +1,4 @@
-"""How the asyncio producer waits for metadata, for room, and for acknowledgements."""
+"""The waits of the asyncio producer: for metadata, for room, and for acknowledgments."""
 
 import asyncio
 import weakref
@@ -42,7 +42,7 @@ class AsyncSendWaits:
     async def deliver(
         self, record: ProducerRecord, on_delivery: OnDelivery | None, full: TopicQueues | None
     ) -> SendFuture:
-        """Place a record, waiting for its topic and for room; `full` is a topic without room."""
+        """Append a record, waiting for its topic and for room; `full` is a topic without room."""
         core = self._core
         topic, future = full, None
         if topic is None:
@@ -132,7 +132,7 @@ class AsyncSendWaits:
         self._finalizer.detach()
 
     def _owner_dropped(self) -> None:
-        """Nobody closed the producer: fail the records that wait."""
+        """Fail the unsent records of a producer that was dropped without close()."""
         if self._loop is None:
             return  # never used
         warn_unclosed("Producer")

@@ -1,7 +1,7 @@
-"""What becomes of a batch that was sent: stored, sent again, taken apart, or given up.
+"""Completes batches that were sent: stored, retried, split, or failed.
 
-Every batch ends here, exactly once. Belongs to the loop's thread; the producer's lock is taken where
-the accumulator is touched.
+Every batch is completed here, exactly once. Runs on the loop's thread, and takes the producer's
+lock to use the accumulator.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,11 +37,11 @@ _NOT_APPENDED = frozenset(
         E.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Retriable answers that say: this attempt stored nothing. Of earlier attempts they say nothing."""
+"""Retriable errors of attempts that stored nothing; earlier attempts may have."""
 
 
 class BatchCompletion:
-    """The batches of one producer."""
+    """Completes the batches of one producer."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class BatchCompletion:
         now: int,
         endpoints: Sequence[ProduceResponse.NodeEndpoint] = (),
     ) -> None:
-        """What the broker's answer means for a batch; None where it says nothing about it."""
+        """Apply a response to a batch; `row` is None if the response lacks the batch."""
         if row is None:
             batch.uncertain = True
             self.retry(batch, _unanswered(batch), now)
@@ -103,7 +103,7 @@ class BatchCompletion:
         leader: ProduceResponse.LeaderIdAndEpoch,
         endpoints: Sequence[ProduceResponse.NodeEndpoint],
     ) -> None:
-        """Note the newer leader that a refusal names (KIP-951): what rests goes to it at once."""
+        """Note the newer leader that a refusal names (KIP-951): waiting batches go there at once."""
         if leader.leader_id >= 0:
             nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in endpoints]
             self._cluster.leader_moved(
@@ -111,7 +111,7 @@ class BatchCompletion:
             )
 
     def _misnumbered(self, batch: ProducerBatch, problem: KafkaError, now: int) -> None:
-        """The broker does not take the batch under its number."""
+        """Handle a refused sequence number."""
         assert self._sequences is not None
         if self._sequences.proves_stored(batch):
             self.succeed(batch, NO_OFFSET, -1)
@@ -123,10 +123,10 @@ class BatchCompletion:
     def retry(
         self, batch: ProducerBatch, problem: KafkaError, now: int, *, behind: bool = False
     ) -> None:
-        """Send it again, unless it was tried often enough.
+        """Send the batch again, unless its retries are used up.
 
-        It rests before that, but only for as long as no newer leader is known. It rests shorter if
-        the broker was `behind`: a new leader is often asked before it knows that it leads.
+        It waits before that, but only until a newer leader is known, and less if the broker was
+        `behind`: a new leader is often asked before it knows that it leads.
         """
         if batch.future.done:
             batch.in_flight = False
@@ -154,7 +154,7 @@ class BatchCompletion:
             self._sequences.end_reset_if_due(batch)
 
     def _can_split(self, batch: ProducerBatch) -> bool:
-        """Not after an attempt that may have stored it: its parts would be stored a second time."""
+        """Return False after an attempt that may have stored the batch: parts may be duplicates."""
         return batch.count > 1 and not batch.future.done and not batch.uncertain
 
     def _split(self, batch: ProducerBatch, now: int) -> None:
@@ -166,7 +166,7 @@ class BatchCompletion:
             self._accumulator.split(batch, max(batch.size // 2, 1))
 
     def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
-        """The broker has stored it."""
+        """Complete a batch that the broker has stored."""
         batch.in_flight = batch.uncertain = False
         if self._sequences is not None:
             self._sequences.acknowledged(batch)
@@ -177,7 +177,7 @@ class BatchCompletion:
         batch.future.succeed(base_offset, log_append_time, partial(self._finish, batch))
 
     def fail(self, batch: ProducerBatch, error: KafkaError) -> None:
-        """It is given up, unless it is known to be stored."""
+        """Fail the batch, unless it is known to be stored."""
         if self._sequences is not None and self._sequences.proves_stored(batch):
             self.succeed(batch, NO_OFFSET, -1)
             return
@@ -212,7 +212,7 @@ def _unknowable(batch: ProducerBatch, problem: KafkaError) -> KafkaError:
     return failure(
         problem.code,
         f"{batch.queue.key}: {problem}; an earlier attempt to send these {batch.count} records was "
-        f"not answered, so they may or may not be stored: look before you send them again",
+        f"not answered, so they may or may not be stored: check before you send them again",
     )
 
 

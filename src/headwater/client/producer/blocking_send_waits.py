@@ -1,4 +1,4 @@
-"""How the blocking producer waits for metadata, for room, and for acknowledgements.
+"""The waits of the blocking producer: for metadata, for room, and for acknowledgments.
 
 Callers wait in their own threads; the sender runs on the clients' loop thread.
 """
@@ -41,14 +41,14 @@ class BlockingSendWaits:
         self._finalizer.atexit = False
 
     def start(self) -> None:
-        """Started when it was created."""
+        """Do nothing: it started when it was created."""
 
     # -- sending
 
     def deliver(
         self, record: ProducerRecord, on_delivery: OnDelivery | None, full: TopicQueues | None
     ) -> SendFuture:
-        """Place a record, waiting for its topic and for room; `full` is a topic without room."""
+        """Append a record, waiting for its topic and for room; `full` is a topic without room."""
         core = self._core
         topic, future = full, None
         if topic is None:
@@ -104,8 +104,8 @@ class BlockingSendWaits:
     def _give_way(self) -> None:
         """Wait for the sender's next turn.
 
-        Python lets another thread run only every 5 ms while this one never waits; the brokers would
-        idle meanwhile.
+        While this thread never waits, Python lets another thread run only every 5 ms, and the
+        brokers would be idle.
         """
         if not self.thread.is_current:
             turned = OneShotEvent()
@@ -129,13 +129,13 @@ class BlockingSendWaits:
                     )
                 pending = [late for future in pending for late in future.pending()]
         finally:
-            flushing.discard(token)  # not a call that Ctrl-C could strike first
+            flushing.discard(token)  # not a call that Ctrl-C could interrupt
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and stop.
 
-        A signal handler that interrupts `send` must return first: close() then goes on in a thread
-        of its own, and the program ends when that has ended.
+        A signal handler that interrupts `send` must return first: close() then continues in its own
+        thread, and the program ends after that thread.
         """
         core = self._core
         self.thread.refuse_here("close()")
@@ -161,13 +161,13 @@ class BlockingSendWaits:
             self._closed = True
 
     def _owner_dropped(self) -> None:
-        """Nobody closed the producer: what waits is sent on the loop thread."""
+        """Let the loop thread send the records of a producer that was dropped without close()."""
         unregister(self)
         core = self._core
         Leftover(self.thread, core.sender, core.cluster, core.accumulator).dropped()
 
     def loop_ended(self, error: KafkaError) -> None:
-        """The background loop has ended: fail what waits, and every later send."""
+        """Fail unsent records and every later send: the background loop has ended."""
         self._core.sender.die(error)
 
     def forked(self) -> None:

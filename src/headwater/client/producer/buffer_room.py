@@ -21,8 +21,8 @@ class BufferRoom:
     def begin_wait(self, size: int, wake: Wake, lock: Lock, sender: Sender) -> None:
         """Call `wake` when there is room for `size` bytes; until then no batch lingers.
 
-        A quarter of the buffer must be free: a producer that outruns its broker then fills many
-        batches at a time instead of one.
+        A quarter of the buffer must be free: a producer that is faster than its broker then fills
+        many batches at a time instead of one.
         """
         accumulator = self._accumulator
         need = max(size, accumulator.batch_size, accumulator.buffer_memory // 4)
@@ -37,7 +37,7 @@ class BufferRoom:
         self.wake_waiters()
 
     def wake_waiters(self) -> None:
-        """Wake those for whom there is room now; called whenever a batch is done."""
+        """Wake the callers for whom there is room; called whenever a batch is done."""
         for wake, need in list(self._accumulator.starved.items()):
             if not self._accumulator.has_room(need):
                 return

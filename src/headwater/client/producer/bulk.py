@@ -1,7 +1,7 @@
-"""Many records in one call: what fills batches, and the one future of it all.
+"""Many records in one call, with one future for all of them.
 
-A `Fill` puts records of its own from position `start` on into a writer and says how many fitted;
-values of a list and rows of an Arrow table are both told in this way.
+A `Fill` writes its records from index `start` on into a batch and returns how many fit; lists of
+values and rows of an Arrow table both have this form.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -14,19 +14,19 @@ from headwater.records.codec import BatchWriter, encode_columns, split_rows
 from headwater.records.columns import Column
 
 Table = Any
-"""A pyarrow.Table; pyarrow has no types of its own, and is not needed by those who send no tables."""
+"""A pyarrow.Table; pyarrow has no type stubs, and only send_table needs it."""
 RecordBatch = Any
 """A pyarrow.RecordBatch."""
 Fill = Callable[[BatchWriter, int], int]
 
 _CHUNK = 10_000
 _PIECE = 32
-"""At most this many values of a generator are gathered before they are added."""
+"""The most values of a generator that are collected before they are added."""
 _SLOW_MS = 5
 
 
 class Load(NamedTuple):
-    """Records for one partition, or for whichever is sticky where `partition` is None."""
+    """Records for one partition, or for the sticky one if `partition` is None."""
 
     partition: int | None
     fill: Fill
@@ -34,28 +34,28 @@ class Load(NamedTuple):
 
 
 class SentMany:
-    """The future of many records, a piece per batch."""
+    """The future of many records, in one or more batches."""
 
     __slots__ = ("_pieces", "records")
 
     def __init__(self) -> None:
         self.records = 0
-        """How many records were taken."""
+        """The number of records."""
         self._pieces: list[tuple[BatchFuture, int, int]] = []
 
     def add(self, future: BatchFuture, first: int, records: int) -> None:
-        """Add a batch: `records` records, beginning with index `first`."""
+        """Add `records` records of a batch, beginning with index `first`."""
         self._pieces.append((future, first, records))
         self.records += records
 
     def done(self) -> bool:
-        """Whether every record is stored or given up."""
+        """Whether every record is stored or has failed."""
         return all(view.done() for view in self._views())
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
-        """Wait for all; where the first record of each batch went. Raises the first failure.
+        """Wait for all records; return the metadata of each batch's first record, or raise.
 
-        TimedOutError after `timeout` seconds; the records are still under way then.
+        Raises TimedOutError after `timeout` seconds; the records may still be stored.
         """
         deadline = Deadline(timeout)
         return [view.result(deadline.left()) for view in self._views()]
@@ -67,9 +67,10 @@ class SentMany:
         return [await view for view in self._views()]
 
     def _views(self) -> Iterator[SendFuture]:
-        """A view of the first record of each batch; of the parts too where a batch was split.
+        """Yield a view of the first record of each batch, and of each part of a split batch.
 
-        The parts are looked up after the view before them was waited for: they are final then.
+        The parts are looked up after the caller has waited for the previous view, when they are
+        final.
         """
         for future, first, records in self._pieces:
             index = first
@@ -79,9 +80,9 @@ class SentMany:
 
 
 def chunks(values: Iterable[Any], now_ms: Callable[[], int]) -> Iterator[list[Any]]:
-    """`values` in pieces to send together: large ones of what is there, small ones of what comes.
+    """Split `values` into chunks: large ones of a list, small ones of a generator.
 
-    A generator may be slow: what it gave must not wait long for what it gives next.
+    A generator may be slow: its values must not wait long for the next ones.
     """
     if isinstance(values, (list, tuple)):
         for start in range(0, len(values), _CHUNK):
@@ -98,7 +99,7 @@ def chunks(values: Iterable[Any], now_ms: Callable[[], int]) -> Iterator[list[An
 def value_load(
     values: list[bytes | None], timestamp: int, as_bytes: Callable[[Any], bytes | None]
 ) -> Load:
-    """A list of values without keys; `as_bytes` makes bytes of one that is something else."""
+    """Return the load of a list of values without keys; `as_bytes` converts values to bytes."""
 
     def fill(writer: BatchWriter, start: int) -> int:
         try:
@@ -113,7 +114,7 @@ def value_load(
 def table_loads(
     batch: RecordBatch, key: str | None, value: str, timestamp: int, partitions: int
 ) -> Iterator[Load]:
-    """The rows of an Arrow record batch, by partition; no Python object is made per row."""
+    """Return the rows of an Arrow record batch by partition, without a Python object per row."""
     values = _column(batch, value)
     if key is None:
         yield _rows(None, timestamp, None, values, batch.num_rows, batch.num_rows)
@@ -151,8 +152,6 @@ def _column(batch: RecordBatch, name: str) -> Column:
     if types.is_large_binary(array.type) or types.is_large_string(array.type):
         array = array.cast(pyarrow.binary())
     if not types.is_binary(array.type) and not types.is_string(array.type):
-        raise TypeError(
-            f"column {name!r} is {array.type}; cast it to binary or string to say how it is written"
-        )
+        raise TypeError(f"column {name!r} is {array.type}; cast it to binary or string first")
     validity, offsets, data = array.buffers()
     return Column(offsets or bytes(4), data or b"", validity, array.offset)

@@ -1,4 +1,4 @@
-"""Records that cannot be sent, refused in words that say what to give instead. Pure."""
+"""Refuses records that cannot be sent, with errors that say what to pass instead. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ _LAST_TIMESTAMP = (1 << 63) - 1
 
 
 def checked_record(record: ProducerRecord) -> ProducerRecord:
-    """`record`, if its topic, partition, headers and timestamp are what they should be."""
+    """Return `record` if its topic, partition, headers and timestamp are valid."""
     topic, value, key, partition, headers, timestamp = record
     checked_topic(topic)
     if partition is not None and not _is_int(partition):
@@ -23,14 +23,14 @@ def checked_record(record: ProducerRecord) -> ProducerRecord:
 
 
 def checked_topic(topic: Any) -> str:
-    """`topic`, if it is text."""
+    """Return `topic` if it is text."""
     if not isinstance(topic, str):
         raise TypeError(f"topic is {topic!r}: give its name as str")
     return topic
 
 
 def checked_timestamp(timestamp: int) -> int:
-    """`timestamp`, if it can be one."""
+    """Return `timestamp` if it is valid."""
     if not _is_int(timestamp):
         raise TypeError(f"timestamp is {timestamp!r}: give milliseconds since 1970 as int")
     if not 0 <= timestamp <= _LAST_TIMESTAMP:
@@ -39,7 +39,7 @@ def checked_timestamp(timestamp: int) -> int:
 
 
 def too_large(size: int, name: str, limit: int) -> RecordTooLargeError:
-    """What a record gets that no request or buffer can hold."""
+    """Return the error for a record that is larger than a request or the buffer."""
     return RecordTooLargeError(
         f"a record of {size} bytes is larger than {name} ({limit}): raise it, and "
         f"max.message.bytes of the topic, or send less in one record"

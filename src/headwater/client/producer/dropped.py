@@ -1,4 +1,4 @@
-"""Producers that nobody closed: what waits is sent, and nothing of them is left behind."""
+"""Cleans up producers that were dropped without close(), after sending their records."""
 
 import asyncio
 import weakref
@@ -17,7 +17,7 @@ _left: set["Leftover"] = set()
 
 
 def weakly(method: Callable[[], Any]) -> Callable[[], None]:
-    """Calls a method as long as its object lives, and does not keep it alive."""
+    """Return a callable that calls a method while its object lives, without keeping it alive."""
     reference = weakref.WeakMethod(method)
 
     def call() -> None:
@@ -29,7 +29,7 @@ def weakly(method: Callable[[], Any]) -> Callable[[], None]:
 
 
 async def stop_sending(sender: Sender, cluster: Cluster) -> None:
-    """Fail what is left and let go of the loop."""
+    """Fail the remaining records and release the loop."""
     sender.die(ClosedError("the producer was closed before the record was acknowledged"))
     sender.close()
     await cluster.close()
@@ -48,14 +48,14 @@ class Leftover:
         self._ending: asyncio.Task[None] | None = None
 
     def dropped(self) -> None:
-        """The producer is gone: send what waits, then stop."""
+        """Send the remaining records, then stop."""
         warn_unclosed("Producer")
         _left.add(self)
         register(self)
         self._thread.post(self._begin)
 
     def close(self, timeout: float | None = None) -> None:
-        """At the end of the process: wait for what is still to be sent."""
+        """Wait for the remaining records, at the end of the process."""
         try:
             self._thread.call(self._wait(), timeout)
         except TimedOutError:

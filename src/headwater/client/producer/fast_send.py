@@ -1,4 +1,4 @@
-"""Which fast path of `send` a producer gets: that of the record codec in use."""
+"""Chooses the fast path of `send`: compiled or pure, as the record codec."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -14,10 +14,10 @@ from headwater.seams.clock import Clock, SystemClock
 def fast_send(
     topics: dict[str, TopicQueues], otherwise: Send, clock: Clock, lock: Lock
 ) -> Callable[..., Any] | None:
-    """A faster `send` over `topics`; None where the codec is compiled and `_fast_send.pyx` is not.
+    """Return a faster `send` over `topics`; None if only the codec is compiled.
 
-    The compiled one only with the compiled codec: what it does without a lock needs an `append`
-    that is one C call. The system's clock may be read less often than others, which tests turn.
+    The compiled path requires the compiled codec: it works without a lock because an `append` is
+    one C call. The system's clock may be read less often than clocks that tests control.
     """
     system_time = isinstance(clock, SystemClock)
     if NAME != "compiled":

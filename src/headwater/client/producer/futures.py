@@ -1,8 +1,8 @@
-"""What became of records that were sent: one future per batch, and a light view per record.
+"""The results of sent records: one future per batch, and a light view per record.
 
-A view is made for every record and mostly thrown away, so it is a bare tuple of its batch's future
-and its place in it; everything it says is worked out when it is asked. The future of a batch knows
-no lock: each list is appended to before `done` is read, and emptied after `done` is set.
+A view is made for every record and mostly discarded, so it is a bare tuple of its batch's future
+and its index; everything else is computed on demand. The future of a batch has no lock: each list
+is appended to before `done` is read, and emptied after `done` is set.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ NO_PARTITION = -1
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is stored; the offset is -1 where the broker did not report it (acks=0)."""
+    """Where a record is stored; the offset is -1 if the broker did not report it (acks=0)."""
 
     topic: str
     partition: int
@@ -37,13 +37,13 @@ class RecordMetadata(NamedTuple):
 
 
 OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
-"""Called once for a record: with its metadata, or with the reason why it was not stored."""
+"""Called once for a record: with its metadata, or with the error."""
 
 Hook = Callable[[], None]
 
 
 class BatchFuture:
-    """The outcome of one batch."""
+    """The future of one batch."""
 
     __slots__ = (
         "_waiters",
@@ -63,21 +63,21 @@ class BatchFuture:
         self.topic = topic
         self.partition = partition
         self.loop_thread = loop_thread
-        """The thread of the producer's event loop, which must not wait for this."""
+        """The thread of the producer's event loop, which must not wait for this future."""
         self.done = False
         self.released = False
-        """Done, and every on_delivery of the batch has returned: what waits for it may go on."""
+        """Whether it is done and every on_delivery has returned, so that waiters may continue."""
         self.base_offset = NO_OFFSET
         self.log_append_time = -1
         self.error: KafkaError | None = None
         self.parts: list[tuple[int, BatchFuture]] | None = None
-        """Of a batch that was split: the first index of each part, and the part's future."""
+        """If the batch was split: the first index of each part, and the part's future."""
         self.unheard: Unheard | None = None
-        """Of a batch that failed: reports it if nobody looks."""
+        """If the batch failed: logs the error unless the application reads it."""
         self._waiters: deque[Callable[[], object]] = deque()
 
     def failure(self) -> KafkaError | None:
-        """What the batch failed with, for somebody who will hear of it."""
+        """The batch's error; reading it counts as handling it."""
         if self.unheard is not None:
             self.unheard.heard = True
         return self.error
@@ -85,13 +85,13 @@ class BatchFuture:
     def succeed(
         self, base_offset: int, log_append_time: int, before_release: Hook | None = None
     ) -> None:
-        """The broker has stored the batch; `before_release` calls back for its records."""
+        """Complete a stored batch; `before_release` calls the callbacks of its records."""
         self.base_offset = base_offset
         self.log_append_time = log_append_time
         self._finish(before_release)
 
     def fail(self, error: KafkaError, before_release: Hook | None = None) -> None:
-        """The batch is given up; `before_release` as of `succeed`."""
+        """Fail the batch; `before_release` as in `succeed`."""
         self.error = error
         self._finish(before_release)
 
@@ -101,19 +101,19 @@ class BatchFuture:
         self._finish()
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Call `call` once when this is released, at once if it is."""
+        """Call `call` once this is released; immediately if it already is."""
         self._waiters.append(call)
         if self.released:
             self._call_waiters()
 
     def metadata(self, index: int, timestamp: int) -> RecordMetadata:
-        """Where record `index` of this batch is."""
+        """Return the metadata of record `index`."""
         offset = NO_OFFSET if self.base_offset < 0 else self.base_offset + index
         when = timestamp if self.log_append_time < 0 else self.log_append_time
         return RecordMetadata(self.topic, self.partition, offset, when)
 
     def final_batch(self, index: int) -> "tuple[BatchFuture, int]":
-        """The batch that record `index` went into at last, and its index there."""
+        """Return the batch that finally holds record `index`, and its index there."""
         future = self
         while future.parts is not None:
             start, part = next(row for row in reversed(future.parts) if row[0] <= index)
@@ -121,7 +121,7 @@ class BatchFuture:
         return future, index
 
     def next_part(self, index: int) -> int:
-        """The first index after `index` that may be in another batch than it."""
+        """Return the first index after `index` that may be in another batch."""
         if self.parts is None:
             return sys.maxsize
         starts = [start for start, _ in self.parts]
@@ -131,13 +131,13 @@ class BatchFuture:
         return min(within, starts[place + 1]) if place + 1 < len(starts) else within
 
     def pending(self) -> "list[BatchFuture]":
-        """The batches, this one or its parts, that are not released."""
+        """Return the unreleased batches among this one and its parts."""
         if self.parts is None:
             return [] if self.released else [self]
         return [late for _, part in self.parts for late in part.pending()]
 
     def wait(self, timeout: float | None) -> bool:
-        """Block until this is released (a split counts); whether it came within the time."""
+        """Block until this is released or split; return False if the time is over first."""
         if self.released:
             return True
         if threading.get_ident() == self.loop_thread:
@@ -163,7 +163,7 @@ class BatchFuture:
             try:
                 call = self._waiters.popleft()
             except IndexError:
-                return  # another thread has told the last one
+                return  # another thread has called the last one
             call_guarded("a callback of a future", call)
 
 
@@ -173,14 +173,14 @@ class SendFuture(tuple[BatchFuture, int, int]):
     __slots__ = ()
 
     def done(self) -> bool:
-        """Whether the record is stored or given up."""
+        """Whether the record is stored or has failed."""
         future, _ = self[0].final_batch(self[1])
         return future.done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the record to be stored; raises what it failed with.
+        """Wait until the record is stored; raise its error if it failed.
 
-        TimedOutError after `timeout` seconds; the record is still under way then.
+        Raises TimedOutError after `timeout` seconds; the record may still be stored.
         """
         future, index = self._wait(timeout)
         error = future.failure()
@@ -189,7 +189,7 @@ class SendFuture(tuple[BatchFuture, int, int]):
         return future.metadata(index, self[2])
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
-        """Wait, and return what the record failed with, or None."""
+        """Wait, and return the record's error, or None."""
         return self._wait(timeout)[0].failure()
 
     def add_done_callback(self, call: "Callable[[SendFuture], object]") -> None:
@@ -230,7 +230,7 @@ class SendFuture(tuple[BatchFuture, int, int]):
 
 
 def batch_wakeup(future: BatchFuture) -> "asyncio.Future[None]":
-    """An asyncio future that is done when `future` is."""
+    """Return an asyncio future that is done when `future` is."""
     loop = asyncio.get_running_loop()
     waiting: asyncio.Future[None] = loop.create_future()
 

@@ -1,6 +1,6 @@
-"""Interceptors: they see each record before it is serialized and hear what became of it.
+"""Interceptors, which see each record before it is serialized, and its result.
 
-Their faults are logged and never reach the caller: an interceptor that raises is passed over.
+If an interceptor raises, the error is logged and the interceptor is skipped.
 """
 
 import logging
@@ -28,7 +28,7 @@ class ProducerInterceptor:
     """Derive from this and override what is needed."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """The record to send in place of `record`; None drops it.
+        """Return the record to send in place of `record`; None drops it.
 
         A dropped record is not sent and no later interceptor sees it. Its future is done at once,
         with metadata that is `filtered`.
@@ -36,17 +36,17 @@ class ProducerInterceptor:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-        """The record is stored, or failed. Runs on the client's loop: be quick."""
+        """Called on the client's loop when the record is stored or has failed; must not block."""
 
 
 class Interceptors:
-    """A chain of them, in order."""
+    """A chain of interceptors, in order."""
 
     def __init__(self, chain: Sequence[ProducerInterceptor]) -> None:
         self._chain = tuple(chain)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """What the chain makes of `record`; None where an interceptor drops it."""
+        """Pass `record` through the chain; return None if an interceptor drops it."""
         for one in self._chain:
             try:
                 changed = one.on_send(record)
@@ -54,11 +54,11 @@ class Interceptors:
                     return None
                 record = ProducerRecord(*changed)
             except Exception:
-                log.exception("on_send of %s raised; it is passed over", type(one).__name__)
+                log.exception("on_send of %s raised and is skipped", type(one).__name__)
         return record
 
     def around(self, on_delivery: OnDelivery | None) -> OnDelivery:
-        """A callback that tells the chain first, then the caller's own."""
+        """Return a callback that calls the chain first, then `on_delivery`."""
 
         def told(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
             self.on_acknowledgement(metadata, error)
@@ -68,11 +68,9 @@ class Interceptors:
         return told
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-        """Tell the chain what became of a record."""
+        """Report a record's result to the chain."""
         for one in self._chain:
             try:
                 one.on_acknowledgement(metadata, error)
             except Exception:
-                log.exception(
-                    "on_acknowledgement of %s raised; it is passed over", type(one).__name__
-                )
+                log.exception("on_acknowledgement of %s raised and is skipped", type(one).__name__)

@@ -1,4 +1,4 @@
-"""Records that failed although nobody asked about them: said in the log, never silent."""
+"""Logs records that failed without a future or callback that reports it."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ REPEAT_MS = 30_000
 
 
 class Losses:
-    """The failures of one producer that no future and no callback told anybody of."""
+    """The unreported failures of one producer."""
 
     def __init__(self, client_id: str, clock: Clock) -> None:
         self._client_id = client_id
@@ -23,7 +23,7 @@ class Losses:
         self._why: KafkaError | None = None
 
     def add(self, records: int, where: str, why: KafkaError) -> None:
-        """Count a batch that failed unheard; a WARNING for the first, then twice a minute."""
+        """Count an unreported failure; log a WARNING for the first, then twice a minute."""
         if self._why is None:
             self._where, self._why = where, why
         self._records += records
@@ -31,7 +31,7 @@ class Losses:
             self.report()
 
     def report(self) -> None:
-        """Log what was not logged yet."""
+        """Log the failures that are not logged yet."""
         records, why = self._records, self._why
         if why is None:
             return
@@ -49,7 +49,7 @@ class Losses:
 
 
 class Unheard:
-    """Held by the future of a batch that failed; reports it when the last view of that is gone."""
+    """Held by the future of a failed batch; reports the failure when its last view is gone."""
 
     __slots__ = ("_losses", "_records", "_where", "_why", "heard")
 

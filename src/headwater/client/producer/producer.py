@@ -30,7 +30,7 @@ class Producer:
     ```
 
     Settings are Kafka's, with underscores; `profile` is "durable", "throughput" or "latency".
-    Beside them: `key_serializer` and `value_serializer` (a function, or "string", "bytes", "int",
+    In addition: `key_serializer` and `value_serializer` (a function, or "string", "bytes", "int",
     "long", "double", "uuid", "json"), `partitioner` (a function of topic, key, value and number of
     partitions) and `interceptors`.
     """
@@ -67,7 +67,7 @@ class Producer:
         return self._core.settings
 
     async def start(self) -> None:
-        """Get ready; every other call does it as well."""
+        """Start the producer; the first call of any other method does so as well."""
         await self._waits.start()
 
     async def send(
@@ -80,15 +80,15 @@ class Producer:
         timestamp: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> SendFuture:
-        """Put a record on its way; waits only for metadata and for room in the buffer.
+        """Send a record; waits only for metadata and for room in the buffer.
 
-        The future gives the partition and offset of the stored record, or its error.
+        The future returns the partition and offset of the stored record, or raises its error.
 
         Args:
             topic: The topic to write to.
             value: Bytes, or what `value_serializer` takes; None is a null (a tombstone).
             key: Bytes, or what `key_serializer` takes. Records of one key go to one partition.
-            partition: A partition, if it matters which.
+            partition: The partition; by default the key or the partitioner decides.
             headers: Pairs of a name and bytes.
             timestamp: Milliseconds since 1970; the time of this call by default.
             on_delivery: Called with (metadata, error), one of them None, on the event loop; it must
@@ -105,14 +105,14 @@ class Producer:
     async def send_and_wait(
         self, topic: str, value: Any = None, key: Any = None, **options: Any
     ) -> RecordMetadata:
-        """Send one record and wait until it is stored; takes what `send` takes."""
+        """Send one record and wait until it is stored; accepts the arguments of `send`."""
         return await self._waits.result(await self.send(topic, value, key, **options))
 
     async def send_many(self, topic: str, values: Iterable[Any]) -> SentMany:
         """Send values without keys, in order and in bulk: the fastest way.
 
-        Each value goes to a partition that `send` would choose; the one future that comes back
-        covers all of them.
+        Each value goes to a partition that `send` would choose; the returned future covers all of
+        them.
         """
         if not self._core.sends_one_by_one:
             return await self._waits.send_many(topic, values)
@@ -135,20 +135,20 @@ class Producer:
     ) -> None:
         """Wait until every record sent so far is stored or has failed.
 
-        TimedOutError after `timeout` seconds; the records are still under way then.
+        Raises TimedOutError after `timeout` seconds; the records may still be stored.
         """
         await self._waits.flush(older_name("flush", renamed) if renamed else timeout)
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic."""
+        """Return the partitions of a topic."""
         return list(range((await self._waits.topic(topic)).count))
 
     def explain(self) -> str:
-        """The settings that are not at their defaults, their origin, and why."""
+        """Explain the settings that are not at their defaults: their origin, and why."""
         return self._core.settings.explain()
 
     def metrics(self) -> dict[str, float]:
-        """The metrics of this producer, under Kafka's names."""
+        """Return the metrics of this producer, under Kafka's names."""
         return self._core.metrics()
 
     async def close(

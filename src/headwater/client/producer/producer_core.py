@@ -1,9 +1,8 @@
-"""From a record to its place in a batch: what both faces of the producer share.
+"""The core of both faces of the producer: appends records to batches.
 
 `send` is the hottest function of the client: the usual record (bytes, a known topic, room in the
 open batch) is appended under one lock in the caller's own thread, and nothing else happens. All
-that is not usual goes through `_deliver`. How to wait for metadata or for room is what the two
-faces differ in.
+other records go through `_deliver`. The two faces differ in how they wait for metadata and room.
 """
 
 import logging
@@ -62,7 +61,7 @@ from headwater.seams.tasks import LoopTasks
 log = logging.getLogger(__name__)
 
 CROWD = 5
-"""More sealed batches of one partition than the sender can have in flight."""
+"""The number of sealed batches of one partition that exceeds what the sender has in flight."""
 IN_PYTHON = NAME != "compiled"
 
 
@@ -70,7 +69,7 @@ Deliver = Callable[[ProducerRecord, OnDelivery | None, TopicQueues | None], Send
 
 
 class WouldBlockError(Exception):
-    """A record that cannot be placed without waiting."""
+    """A record cannot be appended without waiting."""
 
     def __init__(
         self, record: ProducerRecord, on_delivery: OnDelivery | None, full: TopicQueues | None
@@ -79,11 +78,11 @@ class WouldBlockError(Exception):
         self.record = record
         self.on_delivery = on_delivery
         self.full = full
-        """The topic, where it is known and only the buffer is full."""
+        """The topic, if it is known and only the buffer is full."""
 
 
 class ProducerCore:
-    """The parts of one producer; it places records and never waits."""
+    """The parts of one producer. It appends records and never waits."""
 
     def __init__(
         self,
@@ -101,9 +100,9 @@ class ProducerCore:
         self.clock = clock or SystemClock()
         self.started = False
         self.deliver: Deliver = _would_block
-        """Called for a record that cannot be placed at once."""
+        """Called for a record that cannot be appended at once."""
         self.give_way: Callable[[], None] = lambda: None
-        """Called when batches pile up: lets the sender run, where it has a thread of its own."""
+        """Called when batches pile up, to let the sender's thread run."""
         self._partitioner = partitioner
         self._network = network or TcpNetwork()
         self._randomness = randomness or SystemRandomness()
@@ -118,17 +117,17 @@ class ProducerCore:
         self.accumulator = Accumulator.of(self.settings)
         self.room = BufferRoom(self.accumulator, self.clock)
         self._topics: dict[str, TopicQueues] = {}
-        # What metadata said last of each topic: an answer about one topic costs no work for others.
+        # The last metadata of each topic: an update of one topic costs no work for the others.
         self._followed: dict[str, TopicView] = {}
         self._plain: dict[str, TopicQueues] = {}
-        """The topics whose records take the fast path; empty where each record needs more."""
+        """The topics whose records take the fast path; empty if records need more work."""
         self._takes_plain = not (
             self._preparation.changes_records
             or partitioner
             or self.settings.partitioner_ignore_keys
         )
         self._crowded = False
-        """Batches pile up in a queue: the sender should have a turn."""
+        """Whether batches pile up in a queue, so that the sender should run."""
         self.unusable: KafkaError | None = None
         self._install_fast_send()
         self.cluster: Cluster
@@ -140,7 +139,7 @@ class ProducerCore:
         self._acquire, self._release = self.lock.acquire, self.lock.release
 
     def _install_fast_send(self) -> None:
-        """Put the fast path before the `send` below, which it calls where it cannot serve."""
+        """Install the fast path, which calls the `send` below for records that it cannot handle."""
         fast = fast_send(self._plain, self.send, self.clock, self.lock)
         if fast is not None:
             vars(self)["send"] = fast
@@ -157,7 +156,7 @@ class ProducerCore:
         timestamp: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> SendFuture:
-        """Place a record in a batch; the faces document the arguments."""
+        """Append a record to a batch; the faces document the arguments."""
         try:
             known = self._plain[topic]
             if partition is None:
@@ -187,7 +186,7 @@ class ProducerCore:
                     except RuntimeError:
                         pass  # Ctrl-C ended the wait for it
         except (KeyError, TypeError, AttributeError):
-            pass  # an unknown topic, or no bytes: the long way says so with the right words
+            pass  # an unknown topic, or not bytes: the slow path reports it
         record = ProducerRecord(topic, value, key, partition, headers, timestamp)
         self.check_usable()
         prepared = self._preparation.prepared(record, on_delivery)
@@ -213,7 +212,7 @@ class ProducerCore:
     def offer(
         self, topic: TopicQueues, record: ProducerRecord, on_delivery: OnDelivery | None
     ) -> SendFuture | None:
-        """Append a prepared record; None where there is no room."""
+        """Append a prepared record; return None if there is no room."""
         if self.owns_lock():
             raise interrupted("send()")
         queue = self._queue_for(topic, record)
@@ -226,7 +225,7 @@ class ProducerCore:
 
         with self.lock:
             if self.unusable is not None or self.sender.fatal is not None:
-                self.check_usable()  # another thread has closed the producer meanwhile
+                self.check_usable()  # another thread may have closed the producer
             batch, index, _ = self._fill_batch(topic, queue, fill, 0, size)
             if batch is None:
                 return None
@@ -235,7 +234,7 @@ class ProducerCore:
         return SendFuture((batch.future, index, timestamp))
 
     def _queue_for(self, topic: TopicQueues, record: ProducerRecord) -> PartitionQueue | None:
-        """The queue that the record belongs to, None for whichever is sticky."""
+        """Return the queue of the record; None for the sticky one."""
         if record.partition is not None:
             return topic.queues[checked(record.topic, record.partition, topic.count)]
         if self._partitioner is not None:
@@ -248,10 +247,10 @@ class ProducerCore:
     def _fill_batch(
         self, topic: TopicQueues, queue: PartitionQueue | None, fill: Fill, start: int, size: int
     ) -> tuple[ProducerBatch | None, int, int]:
-        """Fill one batch: which took records, from which index on, and how many; under the lock.
+        """Fill one batch under the lock; return it, the first index and the number of records.
 
-        The open batch first; where that is full, for records without a home the next partition's.
-        No batch at all means that buffer.memory is used up.
+        The open batch comes first; if it is full, sticky records go to the next partition. No batch
+        means that buffer.memory is used up.
         """
         target = topic.sticky if queue is None else queue
         batch, taken = self._fill_open(target, fill, start)
@@ -271,7 +270,7 @@ class ProducerCore:
         batch = queue.open
         if batch is None or batch.writer is None:
             return None, 0
-        queue.open = None  # the compiled fast path takes no lock: it must not add meanwhile
+        queue.open = None  # the compiled fast path takes no lock: it must not append now
         try:
             return batch, fill(batch.writer, start)
         except BaseException:
@@ -281,7 +280,7 @@ class ProducerCore:
             queue.open = batch
 
     def _fill_new(self, batch: ProducerBatch, fill: Fill, start: int) -> int:
-        """Put the first records into a batch and only then show it to others."""
+        """Write the first records into a batch, then add it to its queue."""
         assert batch.writer is not None
         limit = self.settings.max_request_size
         taken = fill(batch.writer, start)
@@ -294,7 +293,7 @@ class ProducerCore:
     def _new_batch(
         self, topic: TopicQueues, queue: PartitionQueue, size: int
     ) -> ProducerBatch | None:
-        """A batch that is not yet shown, or None; the sender is told what there is to do."""
+        """Return a batch that is not in its queue yet, or None; wake the sender if necessary."""
         now = self.clock.monotonic_ms()
         batch = self.accumulator.begin(queue, size, now)
         if batch is None or queue.sealed:
@@ -311,7 +310,7 @@ class ProducerCore:
     def fill_batches(
         self, topic: TopicQueues, loads: Iterable[Load], sent: SentMany
     ) -> Iterator[None]:
-        """Put everything into batches; yields whenever there is no room."""
+        """Write all loads into batches; yield whenever there is no room."""
         for load in loads:
             queue = None if load.partition is None else topic.queues[load.partition]
             start = 0
@@ -377,7 +376,7 @@ class ProducerCore:
             self.sender.fail("following metadata", fault)
 
     def _update_topics(self) -> None:
-        """Follow what metadata says of the topics in use; let go of those no longer used."""
+        """Update the topics in use from metadata; drop those no longer used."""
         idle_since = self.clock.monotonic_ms() - self.settings.metadata_max_idle_ms
         for name, known in list(self._topics.items()):
             view = self.cluster.topics.get(name)
@@ -393,7 +392,7 @@ class ProducerCore:
     # -- life
 
     def start(self) -> None:
-        """Create the parts that live on the loop; asks no broker yet."""
+        """Create the parts that live on the loop; sends no request yet."""
         if self.started:
             return
         tasks = LoopTasks()
@@ -418,7 +417,7 @@ class ProducerCore:
         self.started = True
 
     async def topic_queues(self, name: str, *, fresh: bool = False) -> TopicQueues:
-        """The queues of a topic; asks for it within max.block.ms."""
+        """Return the queues of a topic; wait for its metadata within max.block.ms."""
         problem = topic_name_problem(checked_topic(name))
         if problem:
             raise InvalidTopicError(problem)
@@ -429,18 +428,18 @@ class ProducerCore:
 
     @staticmethod
     def outgrown(topic: TopicQueues, record: ProducerRecord) -> bool:
-        """Whether the record names a partition that the topic may have got meanwhile."""
+        """Return whether the record names a partition that may have been added since."""
         return record.partition is not None and record.partition >= topic.count
 
     async def stop(self) -> None:
-        """Fail the records that are left and close every connection."""
+        """Fail the remaining records and close every connection."""
         try:
             await stop_sending(self.sender, self.cluster)
         finally:
             self._plugins.close()
 
     def make_unusable(self, why: KafkaError) -> None:
-        """From now on every send fails with `why`."""
+        """Let every later send fail with `why`."""
         with self.lock:
             self.unusable = why
             self._plain.clear()
@@ -453,7 +452,7 @@ class ProducerCore:
             raise self.sender.fatal
 
     def begin_flush(self, token: object) -> list[BatchFuture]:
-        """Let no batch linger while `token` is in `flushing`; the batches that a flush waits for."""
+        """Stop lingering while `token` is in `flushing`; return the batches to wait for."""
         self.check_usable()
         if self.owns_lock():
             raise interrupted("flush()")
@@ -467,11 +466,11 @@ class ProducerCore:
 
     @property
     def sends_one_by_one(self) -> bool:
-        """Whether each record of send_many() needs a send() of its own."""
+        """Whether each record of send_many() needs its own send()."""
         return self._preparation.intercepts or self._partitioner is not None
 
     def known_topic(self, name: str) -> TopicQueues | None:
-        """The queues of a topic that was used before."""
+        """Return the queues of a topic that was used before."""
         self.check_usable()
         return self._topics.get(name)
 

@@ -1,4 +1,4 @@
-"""How an idempotent producer gets its id: asked of any broker, until there is one or no hope."""
+"""Requests the id of an idempotent producer from any broker, with retries."""
 
 import asyncio
 import logging
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 class ProducerIdLoop:
-    """Asks for a producer id, one request at a time.
+    """Requests a producer id, one request at a time.
 
-    `done` is called when an id came or the asking ended; `hopeless` when none can be had.
+    `done` is called at the end, with or without an id; `hopeless` if no id can be obtained.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class ProducerIdLoop:
         self._closed = False
 
     def ask(self) -> None:
-        """Begin to ask, unless that is under way."""
+        """Start a request, unless one is in progress."""
         if not self._asking:
             self._asking = True
             self._tasks.spawn(self._ask(), "ask for a producer id")
 
     def close(self) -> None:
-        """Ask no more."""
+        """Cancel the request."""
         self._closed = True
 
     async def _ask(self) -> None:
@@ -65,7 +65,7 @@ class ProducerIdLoop:
             self._done()
 
     async def _ask_until_told(self, last: list[Exception]) -> None:
-        """Ask again past errors that may pass; the newest of them is in `last`."""
+        """Retry after retriable errors; `last` gets the newest of them."""
         backoff = self._cluster.backoff()
         while not self._closed:
             try:
@@ -94,5 +94,5 @@ class ProducerIdLoop:
 def _no_id(problem: KafkaError) -> KafkaError:
     return failure(
         problem.code,
-        f"no producer id could be had: {problem}; set enable_idempotence=False to do without",
+        f"no producer id: {problem}; set enable_idempotence=False to work without one",
     )

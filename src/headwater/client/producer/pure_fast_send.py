@@ -1,14 +1,13 @@
 """The fast path of `send` in plain Python: a record of bytes without a key costs one list append.
 
-What its batch would be asked for each record is asked for many at once: `stop` and `widest` say up
-to which number values of up to which size may be appended without another question. Everything is
-done under the producer's lock.
+The batch is checked once for many records: up to index `stop`, values of up to `widest` bytes may
+be appended without another check. Everything is done under the producer's lock.
 
-The clock is not read for each record either: a reading serves for at most `SHARED` records, and no
-longer than to the sender's next turn. That comes when the batch has lingered enough; while brokers
-do not answer, within a tenth of a second. So a timestamp is at most that late, and never ahead.
+The clock is not read for each record either: one reading serves at most `SHARED` records, until the
+sender's next turn. That comes when the batch has lingered; while brokers do not answer, within a
+tenth of a second. So a timestamp is at most that late, and never ahead.
 
-What cannot be done in this way is left to `otherwise`, which is `send` in general.
+All other records go to `otherwise`, the general `send`.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ def pure_send(
     lock: Lock,
     shared: int = SHARED,
 ) -> Send:
-    """A faster `send` over `topics`; `shared` records may have one reading of the clock."""
+    """Return a faster `send` over `topics`; `shared` records may share one reading of the clock."""
     owns_lock, acquire, release = lock._is_owned, lock.acquire, lock.release
 
     def send(
@@ -51,7 +50,7 @@ def pure_send(
             and on_delivery is None
             and not headers
             and topic in topics
-            and not owns_lock()  # in a signal handler, while this very function has it
+            and not owns_lock()  # in a signal handler that interrupted this function
         ):
             try:
                 acquire()  # see locking.py
@@ -67,7 +66,7 @@ def pure_send(
                         batch.values.append(value)
                         return SendFuture((batch.future, index, batch.stamp))
             except KeyError:
-                pass  # the topic was let go of meanwhile
+                pass  # the topic was dropped in the meantime
             finally:
                 try:  # noqa: SIM105 - suppress() is a call more
                     release()
@@ -79,7 +78,7 @@ def pure_send(
 
 
 def _ask(batch: ProducerBatch, size: int, now: int, shared: int) -> bool:
-    """Ask the batch how much more it takes; false where that is nothing."""
+    """Update `stop` and `widest` of the batch; return False if it is full."""
     writer = batch.writer
     batch.stop = 0
     if writer is None:

@@ -1,4 +1,4 @@
-"""From the arguments of `send` to a record of bytes: interceptors, checks, serializers."""
+"""Turns the arguments of `send` into a record of bytes: interceptors, checks, serializers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ _USUAL = (None, (), None)
 
 
 class RecordPreparation:
-    """What happens to each record of one producer before it is placed in a batch."""
+    """Prepares the records of one producer before they are appended to batches."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class RecordPreparation:
 
     @property
     def changes_records(self) -> bool:
-        """Whether a record of plain bytes may become another one."""
+        """Whether a record of plain bytes may be changed."""
         return self.intercepts or self.serializes_values or self._serialize_key is not None
 
     def prepared(
         self, record: ProducerRecord, on_delivery: OnDelivery | None
     ) -> tuple[ProducerRecord, OnDelivery | None] | None:
-        """A record of bytes and its callback; None where an interceptor dropped the record."""
+        """Return a record of bytes and its callback; None if an interceptor dropped the record."""
         chain = self._interceptors
         if chain is not None:
             changed = chain.on_send(record)
@@ -73,7 +73,7 @@ class RecordPreparation:
         return record, on_delivery
 
     def value_serializer(self, topic: str) -> Callable[[Any], bytes | None]:
-        """Turns a value for `topic` into bytes."""
+        """Return a function that turns a value for `topic` into bytes."""
         return lambda value: serialized("value", self._serialize_value, value, topic)
 
     def _as_bytes(self, record: ProducerRecord) -> ProducerRecord:
@@ -94,7 +94,7 @@ class RecordPreparation:
 
 
 def dropped_future(record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
-    """The future of a record that an interceptor dropped: done, without a partition."""
+    """Return the future of a record that an interceptor dropped: done, without a partition."""
     future = BatchFuture(str(record.topic), NO_PARTITION)
     future.succeed(NO_OFFSET, -1)
     if on_delivery is not None:

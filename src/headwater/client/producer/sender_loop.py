@@ -1,11 +1,11 @@
-"""The sender: takes batches out of the accumulator and brings them to the leaders.
+"""The sender: takes batches from the accumulator and sends them to the leaders.
 
-It runs on the event loop in short turns and has no task per request: a turn is made when a batch is
-due, when an answer or new metadata came, or when a timer says so. Each broker gets up to
+It runs on the event loop in short turns and has no task per request: a turn runs when a batch is
+due, when a response or new metadata has arrived, or when a timer fires. Each broker gets up to
 max.in.flight requests, each with one batch per partition for as many partitions as fit.
 
-What an answer means for each batch is decided in `fates`. A fault of the sender itself fails all
-batches and every later send; it is never silent.
+`batch_completion.py` decides what a response means for each batch. An internal error of the sender
+fails all batches and every later send.
 """
 
 import asyncio
@@ -46,14 +46,14 @@ log = logging.getLogger(__name__)
 BY_NAME = 12
 """The newest version of Produce with topic names: it reaches a recreated topic without its id."""
 CHECK_MS = 100
-"""How often batches under way are compared with their time limits."""
+"""How often batches in flight are checked for their timeouts."""
 MAX_BACKLOG = 1 << 20
-"""With acks=0 nothing holds the sender back but the bytes the socket has not taken yet."""
+"""With acks=0, only the bytes that the socket has not accepted limit the sender."""
 _NEVER = 1 << 62
 
 
 class InFlightRequest(NamedTuple):
-    """A request under way."""
+    """A request in flight."""
 
     connection: ClientConnection
     version: int
@@ -62,7 +62,7 @@ class InFlightRequest(NamedTuple):
 
 
 class BrokerRequests:
-    """What is under way to one broker."""
+    """The requests in flight to one broker."""
 
     __slots__ = ("connecting", "in_flight", "muted_until_ms")
 
@@ -88,10 +88,10 @@ class Sender:
         room_freed: Callable[[], None],
     ) -> None:
         self.fatal: KafkaError | None = None
-        """Why nothing can be sent any more."""
+        """Why nothing can be sent anymore."""
         self.metrics = ProducerMetrics()
         self.turned: deque[OneShotEvent] = deque()
-        """Set at the end of a turn, for callers in other threads that give way to it."""
+        """Set at the end of a turn, for callers in other threads that wait for it."""
         self._settings = settings
         self._cluster = cluster
         self._accumulator = accumulator
@@ -117,7 +117,7 @@ class Sender:
         self._answers: deque[tuple[BrokerRequests, InFlightRequest, asyncio.Future[Frame]]] = (
             deque()
         )
-        """Those that came since the last turn."""
+        """Responses that arrived since the last turn."""
         self._producer_id_loop: ProducerIdLoop | None = None
         if self._sequences is not None:
             self._producer_id_loop = ProducerIdLoop(
@@ -135,31 +135,29 @@ class Sender:
     # -- turns
 
     def wake(self) -> None:
-        """Make a turn soon; from any thread, under the producer's lock."""
+        """Run a turn soon. Safe from any thread, under the producer's lock."""
         if not self._signalled:
             self._signalled = True
             try:
                 here = threading.get_ident() == self.thread  # no system call to wake what is awake
                 (self._loop.call_soon if here else self._loop.call_soon_threadsafe)(self._turn)
-            except (
-                BaseException
-            ):  # Ctrl-C: one turn more than needed does no harm, none at all does
+            except BaseException:  # Ctrl-C: one extra turn is harmless, a missing one is not
                 self._signalled = False
                 raise
 
     def wake_by(self, due_ms: int) -> None:
-        """Make a turn at `due_ms` at the latest; from any thread, under the producer's lock."""
+        """Run a turn at `due_ms` at the latest. Safe from any thread, under the producer's lock."""
         if due_ms < self._timer_ms:
             self.wake()
 
     def wake_here(self) -> None:
-        """Make a turn soon; on the loop's thread."""
+        """Run a turn soon. On the loop's thread only."""
         if not self._signalled:
             self._signalled = True
             self._loop.call_soon(self._turn)
 
     def close(self) -> None:
-        """Make no more turns."""
+        """Run no more turns."""
         self._closed = True
         if self._producer_id_loop is not None:
             self._producer_id_loop.close()
@@ -167,7 +165,7 @@ class Sender:
             self._timer.cancel()
 
     def die(self, error: KafkaError) -> None:
-        """Nothing can be sent any more: fail what waits, and every later send with it."""
+        """Fail all unsent records, and every later send, with `error`."""
         self.fatal = error
         if self._producer_id_loop is not None:
             self._producer_id_loop.close()
@@ -187,7 +185,7 @@ class Sender:
         self._completion.losses.report()
 
     def fail(self, where: str, fault: Exception) -> None:
-        """The producer has a fault of its own: nothing waits for what cannot come any more."""
+        """Fail everything after an internal error, so that no caller waits forever."""
         log.error("internal error of the producer in %s", where, exc_info=fault)
         error = LoopDiedError(f"internal error of the producer in {where}: {fault!r}")
         error.__cause__ = fault
@@ -216,7 +214,7 @@ class Sender:
             self._timer = self._loop.call_later(max(next_ms - now, 1) / 1000, self.wake_here)
 
     def _work(self, now: int) -> int:
-        """Send what can be sent; when to look again."""
+        """Send what can be sent; return when to run the next turn."""
         if now >= self._next_check_ms:
             self._next_check_ms = now + CHECK_MS
             self._expire(now)
@@ -237,7 +235,7 @@ class Sender:
         return self._next_check_ms if busy else _NEVER
 
     def _ready(self, now: int) -> tuple[dict[int, tuple[Node, list[PartitionQueue]]], int]:
-        """Queues with something to send, by leader; and when the next one has."""
+        """Return queues with something to send, by leader, and when the next one is due."""
         ready: dict[int, tuple[Node, list[PartitionQueue]]] = {}
         next_ms = _NEVER
         leaderless = False
@@ -293,7 +291,7 @@ class Sender:
                 self._send(broker, connection, batches, now)
 
     def _collect(self, queues: list[PartitionQueue], now: int) -> list[ProducerBatch]:
-        """One batch of each queue, as many as fit into a request; empty queues leave the list."""
+        """Return one batch of each queue, as many as fit into a request; drop empty queues."""
         taken: list[ProducerBatch] = []
         room = self._settings.max_request_size
         accumulator = self._accumulator
@@ -398,14 +396,14 @@ class Sender:
     def _answered(
         self, broker: BrokerRequests, in_flight: InFlightRequest, done: "asyncio.Future[Frame]"
     ) -> None:
-        """An answer came: it is read in the next turn, and who waits for records goes first."""
+        """Keep a response for the next turn, so that callers that wait for records run first."""
         if not done.cancelled():
-            done.exception()  # heard of, even where no turn comes any more: asyncio would complain
+            done.exception()  # mark it as retrieved even if no turn follows: asyncio would log it
         self._answers.append((broker, in_flight, done))
         self.wake_here()
 
     def _read_answers(self, now: int) -> None:
-        while self._answers:  # a turn that is broken off leaves the others to the next one
+        while self._answers:  # an interrupted turn leaves the rest to the next one
             broker, in_flight, done = self._answers.popleft()
             broker.in_flight.remove(in_flight)
             self.metrics.latencies.add(now, now - in_flight.sent_ms)
@@ -444,7 +442,7 @@ class Sender:
     # -- time
 
     def _expire(self, now: int) -> None:
-        """Give up what is past delivery.timeout.ms; drop connections that do not answer."""
+        """Fail batches past delivery.timeout.ms; drop connections that do not answer."""
         with self._lock:
             gone = self._accumulator.expired(now)
         for broker in self._brokers.values():
@@ -457,7 +455,7 @@ class Sender:
             self._completion.fail(batch, self._too_late(batch))
 
     def _why(self, batch: ProducerBatch) -> str:
-        """What kept `batch` from being stored, as the end of a sentence."""
+        """Return why `batch` was not stored, as the end of a sentence."""
         if not batch.attempts and self._cluster.leader(batch.queue.key) is None:
             known = self._cluster.problems.get(batch.queue.topic)
             return f"; no leader is known for it ({known.text if known else self._cluster.trouble})"

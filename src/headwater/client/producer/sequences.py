@@ -1,20 +1,20 @@
-"""Idempotence: the numbers by which a broker stores each batch once and in order.
+"""Idempotence: the sequence numbers by which a broker stores each batch once and in order.
 
 Pure. A partition's unacknowledged batches are in `unacked` in the order of their numbers. A batch
-keeps its number through repetitions. A broker remembers its last five batches, so no more than five
-are numbered from the oldest unacknowledged one on, and a batch that is repeated goes alone: the
-broker then still knows it.
+keeps its number through retries. A broker remembers the last five batches, so at most five are
+numbered from the oldest unacknowledged one on, and a retried batch is sent alone: the broker still
+remembers it then.
 
-When a batch is lost for good (refused, or given up), those behind it have a gap before them and
-need new numbers. The partition is then *resetting*: nothing new is sent, a batch whose fate is not
-known is repeated under its old number until the broker says stored or not, and once every fate is
-known the epoch is raised and what is left gets new numbers, from 0, as it is sent. So nothing is
-stored twice.
+When a batch is lost (refused, or expired), the batches after it follow a gap and need new numbers.
+The partition is then *resetting*: nothing new is sent, and a batch with an unknown outcome is
+retried under its old number until the broker reports stored or not stored. Once every outcome is
+known, the epoch is incremented and the remaining batches get new numbers, from 0, as they are sent.
+So nothing is stored twice.
 
-What proves that a batch is stored: its acknowledgement, or that of a higher number of the same
-epoch, because a broker stores a partition's numbers without gaps. What proves that it is not
-stored: that no attempt can have been appended, or OUT_OF_ORDER_SEQUENCE_NUMBER while the broker
-would still remember it.
+A batch is known to be stored after its acknowledgment, or that of a higher number of the same
+epoch, because a broker stores a partition's numbers without gaps. It is known not to be stored if
+no attempt can have been appended, or after OUT_OF_ORDER_SEQUENCE_NUMBER while the broker would
+still remember it.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ LAST_EPOCH = 32_766
 _SEQUENCES = 1 << 31
 
 LOST = frozenset({E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.UNKNOWN_PRODUCER_ID, E.INVALID_PRODUCER_EPOCH})
-"""Answers that refuse the number of a batch, and not what is in it."""
+"""Errors that refuse the sequence number of a batch, not its content."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -48,12 +48,13 @@ class _Numbers:
     identity: ProducerIdAndEpoch
     next: int = 0
     proven: bool = False
-    """The broker has stored something under this identity. Before that it takes any number, so one
-    batch goes alone: if it failed and a second one did not, their order would be lost."""
+    """Whether the broker has stored something under this identity. Before that it accepts any
+    number, so the first batch is sent alone: if it failed and a second one succeeded, the order
+    would be lost."""
     resetting: bool = False
     unacked: list[ProducerBatch] = field(default_factory=list)
     window: deque[ProducerBatch] = field(default_factory=deque)
-    """All that were numbered from the oldest unacknowledged batch on."""
+    """All numbered batches, from the oldest unacknowledged one on."""
     acked_end: int = NO_SEQUENCE
     """The number after the highest acknowledged one."""
 
@@ -64,13 +65,13 @@ class _Numbers:
         self.window.clear()
 
     def trim(self) -> None:
-        """Forget what is acknowledged and has nothing unacknowledged before it."""
+        """Drop the acknowledged prefix."""
         while self.window and self.window[0] not in self.unacked:
             self.window.popleft()
 
 
 class Sequences:
-    """The numbers of one producer."""
+    """The sequence numbers of one producer."""
 
     def __init__(self) -> None:
         self.identity = NO_PRODUCER_ID
@@ -78,15 +79,15 @@ class Sequences:
 
     @property
     def ready(self) -> bool:
-        """Whether there is a producer id to number with."""
+        """Whether there is a producer id."""
         return self.identity != NO_PRODUCER_ID
 
     def identified(self, producer_id: int, epoch: int) -> None:
-        """The broker gave an id."""
+        """Store the id that the broker assigned."""
         self.identity = ProducerIdAndEpoch(producer_id, epoch)
 
     def choose(self, queue: PartitionQueue) -> ProducerBatch | None:
-        """The batch of `queue` that may be sent now, if any; `number` comes next."""
+        """Return the batch of `queue` that may be sent now, if any; `number` comes next."""
         numbers = self._partitions.get(queue.key)
         if numbers is None:
             return queue.head()
@@ -97,12 +98,12 @@ class Sequences:
         if batch is None or not numbers.unacked:
             return batch
         if batch.base_sequence != NO_SEQUENCE:
-            # A repetition goes when all before it are settled, so that it is not refused again.
+            # A retry waits until all earlier batches are decided, so that it is not refused again.
             return batch if batch is numbers.unacked[0] else None
         if len(numbers.window) >= MAX_UNACKED or not numbers.proven:
             return None
         if any(sent.attempts > 1 for sent in numbers.unacked):
-            return None  # a repetition goes alone
+            return None  # a retry is sent alone
         return batch if numbers.identity == self.identity else None
 
     def number(self, batch: ProducerBatch) -> None:
@@ -118,7 +119,7 @@ class Sequences:
         numbers.window.append(batch)
 
     def acknowledged(self, batch: ProducerBatch) -> None:
-        """The broker has stored `batch`."""
+        """Note that the broker has stored `batch`."""
         numbers = self._forget(batch)
         if numbers is not None:
             numbers.proven = True
@@ -127,25 +128,25 @@ class Sequences:
                 numbers.acked_end = end
 
     def proves_stored(self, batch: ProducerBatch) -> bool:
-        """Whether a higher number than that of `batch` was acknowledged."""
+        """Return whether a higher number than that of `batch` was acknowledged."""
         numbers = self._partitions.get(batch.queue.key)
         if numbers is None or batch not in numbers.unacked or numbers.acked_end == NO_SEQUENCE:
             return False
         return _before(batch.base_sequence, numbers.acked_end)
 
     def given_up(self, batch: ProducerBatch) -> None:
-        """`batch` failed for good: the numbers behind it are of no use."""
+        """Note that `batch` failed: the numbers after it are invalid."""
         numbers = self._forget(batch)
         if numbers is not None:
             numbers.resetting = True
             self._end_reset(numbers)
 
     def refused(self, batch: ProducerBatch, error: E) -> bool:
-        """The broker answered with one of `LOST`; whether `batch` may be repeated.
+        """Handle one of the errors in `LOST`; return whether `batch` may be retried.
 
-        Behind a batch that is not settled OUT_OF_ORDER was to be expected, and the number stays good.
-        A batch that an earlier attempt may have stored cannot be repeated once the broker knows
-        nothing of its number: it might be stored twice.
+        After an undecided batch OUT_OF_ORDER is expected, and the number stays valid. A batch that
+        an earlier attempt may have stored cannot be retried once the broker does not know its
+        number: it might be stored twice.
         """
         numbers = self._partitions.get(batch.queue.key)
         if numbers is None or batch not in numbers.unacked:
@@ -157,17 +158,17 @@ class Sequences:
             return not batch.uncertain
         if numbers.resetting or numbers.unacked[0] is batch:
             numbers.resetting = True
-            batch.uncertain = False  # it would be among the five that the broker remembers
+            batch.uncertain = False  # the broker would remember it among its last five
         return True
 
     def end_reset_if_due(self, batch: ProducerBatch) -> None:
-        """Something of the partition of `batch` was answered: end the reset if that is due."""
+        """End the reset of the partition of `batch` if every outcome is known."""
         numbers = self._partitions.get(batch.queue.key)
         if numbers is not None:
             self._end_reset(numbers)
 
     def end_resets(self) -> None:
-        """A new id came: partitions that waited for it can go on."""
+        """Let partitions that waited for a new id continue."""
         for numbers in self._partitions.values():
             self._end_reset(numbers)
 
@@ -186,7 +187,7 @@ class Sequences:
 
     def _raise_epoch(self) -> bool:
         producer_id, epoch = self.identity
-        # Past the last epoch only another id helps; the sender asks for it.
+        # After the last epoch a new id is needed; the sender requests it.
         self.identity = (
             ProducerIdAndEpoch(producer_id, epoch + 1) if epoch < LAST_EPOCH else NO_PRODUCER_ID
         )

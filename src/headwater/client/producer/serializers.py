@@ -1,6 +1,6 @@
-"""From objects to the bytes of keys and values, and back; a serializer is any such function.
+"""Serializers: functions from objects to the bytes of keys and values.
 
-Numbers are big endian, as Kafka's own serializers write them. None stays None: a null.
+Numbers are big endian, as in Kafka's own serializers. None stays None: a null.
 """
 
 import struct
@@ -53,7 +53,7 @@ def uuid_text(value: "uuid.UUID") -> bytes:
 
 def as_json(value: Any) -> bytes:
     """JSON without blanks, in UTF-8."""
-    import json  # most producers need none
+    import json  # imported here: most producers do not need it
 
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -67,11 +67,11 @@ BY_NAME: dict[str, Serializer] = {
     "uuid": uuid_text,
     "json": as_json,
 }
-"""The names under which `key_serializer` and `value_serializer` take them."""
+"""The names that `key_serializer` and `value_serializer` accept."""
 
 
 def named_serializer(name: str, given: Serializer | str | None) -> Serializer | None:
-    """The serializer that a setting means: a function, or the name of one of ours."""
+    """Return the serializer that a setting names; it may also be a function."""
     if given is None or callable(given):
         return given
     found = BY_NAME.get(given)
@@ -84,7 +84,7 @@ def named_serializer(name: str, given: Serializer | str | None) -> Serializer | 
 
 
 def serialized(what: str, serialize: Serializer | None, value: Any, topic: str) -> bytes | None:
-    """The bytes of a key or value; SerializationError says which one of which topic failed."""
+    """Return the bytes of a key or value; SerializationError names it and the topic."""
     if value is None:
         return None
     if serialize is not None:

@@ -1,4 +1,4 @@
-"""The queues of one topic, and which of them takes the next record without a key. Pure."""
+"""The queues of one topic, and the sticky one for records without a key. Pure."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ class TopicQueues:
         self.queues = tuple(queues)
         self.count = len(self.queues)
         self.used_ms = now_ms
-        """When a batch was last begun."""
+        """When the last batch was begun."""
         self._available = self.queues
         self._accumulator = accumulator
         self._adaptive = adaptive
@@ -41,14 +41,14 @@ class TopicQueues:
         self._filled = 0
         self._last: ProducerBatch | None = None
         self.sticky = self._pick()
-        """Where records without a key go for now."""
+        """The queue for records without a key."""
 
     def led(self, partitions: Sequence[int]) -> None:
-        """These partitions have leaders: records without a key go to no others."""
+        """Send records without a key only to these partitions, which have leaders."""
         self._available = tuple(self.queues[partition] for partition in partitions) or self.queues
 
     def rotate(self, full: bool) -> PartitionQueue:
-        """The sticky partition needs a new batch: stay, or move on after batch.size bytes."""
+        """Choose the sticky partition for a new batch: another one after batch.size bytes."""
         if self._last is not None:
             self._filled += self._last.filled
             self._last = None
@@ -58,7 +58,7 @@ class TopicQueues:
         return self.sticky
 
     def began(self, batch: ProducerBatch, now_ms: int) -> None:
-        """A batch was begun in one of the queues."""
+        """Note a new batch in one of the queues."""
         self.used_ms = now_ms
         if batch.queue is self.sticky:
             self._last = batch

@@ -1,4 +1,4 @@
-"""How the leader of a group shares the partitions: one assignor per file."""
+"""Assignors: how the leader of a group distributes partitions; one per file."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,7 +25,7 @@ BY_NAME: dict[str, Callable[[], Assignor]] = {
 
 
 def assignors_named(names: Sequence[str]) -> list[Assignor]:
-    """The assignors that `partition_assignment_strategy` names."""
+    """Return the assignors that `partition_assignment_strategy` names."""
     for name in names:
         if name not in BY_NAME:
             raise ConfigError(

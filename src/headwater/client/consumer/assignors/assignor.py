@@ -1,4 +1,4 @@
-"""What an assignor is. Pure: members and partition counts in, shares out."""
+"""The interface of an assignor. Pure: members and partition counts in, assignments out."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headwater.model import TopicPartition
 
 Shares = dict[str, list[TopicPartition]]
-"""For each member id its partitions."""
+"""Partitions by member id."""
 
 
 class GroupMember(NamedTuple):
@@ -23,30 +23,30 @@ class GroupMember(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, str]:
-        """The order of members: static ones first, by their lasting names."""
+        """The sort key of members: static ones first, by instance id."""
         static = self.instance_id is not None
         return (not static, self.instance_id or self.member_id)
 
 
 class Assignor(ABC):
-    """Derive from this for an assignor of your own; every member of the group must have it."""
+    """Derive from this for your own assignor; every member of the group must have it."""
 
     name: str
-    """What the group votes on."""
+    """The name on which the members of a group vote."""
     cooperative: bool = False
-    """Members keep their partitions during a rebalance and give up only what moves."""
+    """Whether members keep their partitions during a rebalance and give up only what moves."""
 
     @abstractmethod
     def assign(self, partitions: Mapping[str, int], members: Sequence[GroupMember]) -> Shares:
-        """Share out all partitions; `partitions` has the count of each topic that exists."""
+        """Assign all partitions; `partitions` has the partition count of each existing topic."""
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
-        """What to tell the leader beside topics and owned partitions."""
+        """Return bytes for the leader, in addition to topics and owned partitions."""
         return None
 
 
 def subscribers(members: Sequence[GroupMember]) -> dict[str, list[GroupMember]]:
-    """For each topic the members that want it, in their order."""
+    """Return the members that subscribe to each topic, in their order."""
     found: dict[str, list[GroupMember]] = {}
     for member in sorted(members, key=lambda one: one.rank):
         for topic in member.topics:

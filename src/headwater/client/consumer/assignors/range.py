@@ -1,7 +1,7 @@
-"""Each topic for itself: members get runs of partitions, the first ones one more where need be.
+"""Assigns each topic separately: members get contiguous ranges, the first ones one more if needed.
 
-Topics with equally many partitions and the same members are shared alike, so that records of one
-key in two such topics meet at one member.
+Topics with the same number of partitions and the same members are assigned alike, so that records
+with one key in two such topics reach the same member.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from headwater.model import TopicPartition
 
 
 class RangeAssignor(Assignor):
-    """Runs of partitions, topic by topic."""
+    """Contiguous ranges of partitions, topic by topic."""
 
     name = "range"
 
     def assign(self, partitions: Mapping[str, int], members: Sequence[GroupMember]) -> Shares:
-        """For each topic `count / members` in a row, as Java's does."""
+        """Assign `count / members` consecutive partitions of each topic, as Java does."""
         shares: Shares = {member.member_id: [] for member in members}
         for topic, wanting in sorted(subscribers(members).items()):
             count = partitions.get(topic, 0)

@@ -1,4 +1,4 @@
-"""All partitions in a row, dealt out to the members in turn."""
+"""Assigns the partitions of all topics to the members in turn."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -8,12 +8,12 @@ from headwater.model import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """One partition each, in turn; members that do not want a topic are passed over."""
+    """One partition each, in turn; members without a subscription to the topic are skipped."""
 
     name = "roundrobin"
 
     def assign(self, partitions: Mapping[str, int], members: Sequence[GroupMember]) -> Shares:
-        """Deal out the partitions in the order of topics and numbers, as Java's does."""
+        """Assign the partitions in the order of topics and numbers, as Java's assignor does."""
         shares: Shares = {member.member_id: [] for member in members}
         turns = cycle(sorted(members, key=lambda one: one.rank))
         wanted = frozenset[str]().union(*(member.topics for member in members))

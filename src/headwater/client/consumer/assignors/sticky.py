@@ -1,9 +1,9 @@
-"""Balanced shares in which as little as possible moves.
+"""Balanced assignments that move as few partitions as possible.
 
-What members had is kept up to a fair share, the rest goes to those who have least; then single
-partitions move from the fuller to the emptier until no two members differ by more than one, as far
-as their subscriptions allow. The cooperative one gives nobody a partition that another still owns:
-that one gives it up first, and a second rebalance hands it over.
+Members keep what they had, up to a fair share; the rest goes to the members with the fewest. Then
+single partitions move until no two members differ by more than one, as far as their subscriptions
+allow. The cooperative assignor never assigns a partition that another member still owns: that
+member gives it up first, and a second rebalance assigns it.
 """
 
 import struct
@@ -19,17 +19,17 @@ _GENERATION = struct.Struct(">i")
 
 
 class StickyAssignor(Assignor):
-    """Sticky and eager: members tell what they had in their user data."""
+    """Sticky and eager: members send what they had as user data."""
 
     name = "sticky"
 
     def assign(self, partitions: Mapping[str, int], members: Sequence[GroupMember]) -> Shares:
-        """Keep what can be kept, then even it out."""
+        """Keep what can be kept, then balance."""
         claims = [(member, *self.claim(member)) for member in members]
         return _Sharing(partitions, members, _kept(partitions, claims)).shares()
 
     def claim(self, member: GroupMember) -> tuple[Sequence[TopicPartition], int]:
-        """What a member had, and in which generation."""
+        """Return what a member had, and in which generation."""
         try:
             told, _ = codec.decode(StickyUserData, 1, member.user_data or b"", 0)
         except WireError:
@@ -42,7 +42,7 @@ class StickyAssignor(Assignor):
         return had, told.generation
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
-        """What this member had, as Java's sticky assignor writes it."""
+        """Encode what this member had, in the format of Java's sticky assignor."""
         topics: dict[str, StickyUserData.TopicAssignment] = {}
         for topic, number in owned:
             row = topics.setdefault(
@@ -54,13 +54,13 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(StickyAssignor):
-    """Sticky, and members go on reading what they keep while the group rebalances."""
+    """Sticky, and members continue to read what they keep while the group rebalances."""
 
     name = "cooperative-sticky"
     cooperative = True
 
     def assign(self, partitions: Mapping[str, int], members: Sequence[GroupMember]) -> Shares:
-        """The sticky shares, without what another member has to give up first."""
+        """Return the sticky assignment without partitions that other members must give up first."""
         shares = super().assign(partitions, members)
         owners = {name: one.member_id for one in members for name in self.claim(one)[0]}
         contested = _contested(members)
@@ -74,14 +74,14 @@ class CooperativeStickyAssignor(StickyAssignor):
         }
 
     def claim(self, member: GroupMember) -> tuple[Sequence[TopicPartition], int]:
-        """What a member owns; old clients tell the generation in their user data."""
+        """Return what a member owns; old clients send the generation as user data."""
         generation = member.generation
         if generation < 0 and len(member.user_data or b"") >= _GENERATION.size:
             (generation,) = _GENERATION.unpack_from(member.user_data or b"")
         return member.owned, generation
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
-        """The generation, for leaders that do not read it elsewhere."""
+        """Encode the generation, for leaders that do not read it from the subscription."""
         return _GENERATION.pack(generation)
 
 
@@ -89,7 +89,7 @@ Claim = tuple[GroupMember, Sequence[TopicPartition], int]
 
 
 def _contested(members: Sequence[GroupMember]) -> set[TopicPartition]:
-    """Partitions that several members claim: all but the newest claim are void."""
+    """Return the partitions that several members claim: only the newest claim is valid."""
     seen: set[TopicPartition] = set()
     twice: set[TopicPartition] = set()
     for member in members:
@@ -99,7 +99,7 @@ def _contested(members: Sequence[GroupMember]) -> set[TopicPartition]:
 
 
 def _kept(partitions: Mapping[str, int], claims: Iterable[Claim]) -> dict[TopicPartition, str]:
-    """Who may keep what: the newest claim counts, two of the same age cancel each other."""
+    """Return what each member may keep: the newest claim wins, two of the same age cancel out."""
     newest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, had, generation in claims:
         for name in had:
@@ -114,7 +114,7 @@ def _kept(partitions: Mapping[str, int], claims: Iterable[Claim]) -> dict[TopicP
 
 
 class _Sharing:
-    """One assignment in the making."""
+    """The state of one assignment while it is computed."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class _Sharing:
         self._kept = kept
 
     def shares(self) -> Shares:
-        """The result, each share in order."""
+        """Return the result, with the partitions of each member in order."""
         if len(set(self._topics.values())) == 1:
             self._even_out_alike()
         else:
@@ -145,7 +145,7 @@ class _Sharing:
         return {member_id: sorted(share) for member_id, share in self._shares.items()}
 
     def _even_out_alike(self) -> None:
-        """All want the same: everyone gets `least`, and `more` of them one on top."""
+        """Balance equal subscriptions: each member gets `least`, `more` of them one extra."""
         least, more = divmod(len(self._all), len(self._members))
         free = [name for name in self._all if name not in self._kept]
         by_size = sorted(self._members, key=lambda one: -len(self._shares[one.member_id]))
@@ -167,7 +167,7 @@ class _Sharing:
         return [one.member_id for one in self._members if name.topic in one.topics]
 
     def _fill(self, free: Iterable[TopicPartition]) -> None:
-        """Give what nobody had to those who have least, the choosiest partitions first."""
+        """Assign free partitions, those with few subscribers first, to the members with least."""
         takers = {
             topic: self._takers(TopicPartition(topic, 0)) for topic in {n.topic for n in self._all}
         }
@@ -176,7 +176,7 @@ class _Sharing:
             self._shares[taker].add(name)
 
     def _even_out(self) -> None:
-        """Move single partitions while that brings two members closer; each move ends for good."""
+        """Move single partitions while that reduces the difference between two members."""
         moved = True
         while moved:
             moved = any(self._moved_from(one.member_id) for one in self._members)

@@ -1,1 +1,1 @@
-"""Reading ahead from the brokers: requests, sessions, and the records they bring."""
+"""Prefetching from the brokers: requests, sessions, and fetched records."""

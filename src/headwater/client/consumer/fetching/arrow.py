@@ -1,4 +1,4 @@
-"""Columns of fetched records as a pyarrow RecordBatch: no Python object for a record."""
+"""Converts fetched records to a pyarrow RecordBatch, without a Python object per record."""
 
 from array import array
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from headwater.records.columns import Column, Columns
 RecordBatch: TypeAlias = Any
 """A pyarrow.RecordBatch, which type checkers do not know."""
 Runs = list[tuple[str, int, int]]
-"""Topic, partition, and how many rows in a row come from there."""
+"""Topic, partition, and the number of consecutive rows from it."""
 
 
 class ArrowMissingError(ClientError, ImportError):
@@ -32,7 +32,7 @@ def _pyarrow() -> Any:
 
 @cache
 def schema() -> Any:
-    """The columns of `poll_arrow`, named as Spark's Kafka source names them."""
+    """Return the columns of `poll_arrow`, named as in Spark's Kafka source."""
     pa = _pyarrow()
     header = pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
     return pa.schema(
@@ -50,7 +50,7 @@ def schema() -> Any:
 
 
 def record_batch(columns: Columns, runs: Runs) -> RecordBatch:
-    """The records of `columns`, which come from the places in `runs`, in that order."""
+    """Return the records of `columns`; `runs` has their partitions, in order."""
     pa = _pyarrow()
     kinds = schema()
     count = columns.count
@@ -80,7 +80,7 @@ def record_batch(columns: Columns, runs: Runs) -> RecordBatch:
 
 
 def _text(pa: Any, words: Sequence[str]) -> Any:
-    """Text from its bytes: `pyarrow.array` would import pandas first, which takes a third of a second."""
+    """Make a text array from bytes: `pyarrow.array` would first import pandas, in 0.3 seconds."""
     data = [word.encode() for word in words]
     offsets = array("i", accumulate(map(len, data), initial=0))
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))]

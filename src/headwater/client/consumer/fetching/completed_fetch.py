@@ -1,7 +1,7 @@
-"""Batches of one partition from one answer, taken apart as they are asked for.
+"""Batches of one partition from one fetch response, decoded on demand.
 
-The broker is not trusted: a batch that is damaged ends in an error that names its state. Control
-batches are passed over, and with read_committed the batches of aborted transactions as well.
+The broker is not trusted: a damaged batch raises an error that names its partition and offset.
+Control batches are skipped, and with read_committed the batches of aborted transactions as well.
 """
 
 from collections import deque
@@ -36,12 +36,12 @@ from headwater.records.rules import INT64_MAX
 from headwater.wire.messages.fetch import FetchResponse
 
 ENOUGH_BYTES = 2 * 1024 * 1024
-"""Columns are handed over once they hold this much: they stay in the processor's caches."""
+"""Columns are returned once they have this many bytes, so that they stay in the CPU caches."""
 Reshape = Callable[[ConsumerRecord], ConsumerRecord]
 
 
 class Aborted(NamedTuple):
-    """A producer whose batches from an offset on are to be dropped, up to its marker."""
+    """A producer whose batches from an offset on are dropped, up to its marker."""
 
     producer_id: int
     first_offset: int
@@ -51,12 +51,12 @@ _first_offset = attrgetter("first_offset")
 
 
 def aborted_in(row: FetchResponse.PartitionData) -> list[Aborted]:
-    """The aborted transactions that an answer tells of."""
+    """Return the aborted transactions in a response."""
     return [Aborted(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
 
 
 class CompletedFetch:
-    """What one answer brought of one partition."""
+    """The part of one fetch response for one partition."""
 
     __slots__ = (
         "_aborted",
@@ -90,7 +90,7 @@ class CompletedFetch:
         self.state = state
         self.size = len(buf)
         self.end_offset, self.end_epoch = read_end(buf, state.fetch_offset, state.fetch_epoch)
-        """Where the next fetch goes on."""
+        """Where the next fetch continues."""
         self._version = state.version
         self._head = (state.topic, state.partition)
         self._buf = buf
@@ -102,18 +102,18 @@ class CompletedFetch:
         self._pending: list[ConsumerRecord] = []
         self._check_crcs = check_crcs
         self._reshape = reshape
-        # None: everything is shown. Brokers list transactions in the order in which they ended.
+        # None: nothing is filtered. Brokers list transactions in the order in which they ended.
         self._aborted = None if aborted is None else deque(sorted(aborted, key=_first_offset))
         self._dropped: set[int] = set()
 
     @property
     def stale(self) -> bool:
-        """The state has jumped, or was given up, since this was asked for."""
+        """Whether the partition was given up or moved by a seek since the request."""
         return self._version != self.state.version or self.state.leaving
 
     @property
     def exhausted(self) -> bool:
-        """Whether all of it was taken, down to the last byte."""
+        """Whether every byte was taken."""
         return self._at == self.size and not self._pending
 
     @property
@@ -122,11 +122,11 @@ class CompletedFetch:
         return bool(self._pending) and self._reshape is None
 
     def shape_as(self, reshape: Reshape | None) -> None:
-        """Deserialize what is left with `reshape`; None for bytes."""
+        """Deserialize the remaining records with `reshape`; None for bytes."""
         self._reshape = reshape
 
     def take_records(self, limit: int) -> list[ConsumerRecord]:
-        """Up to `limit` of the next records; none means that nothing is left. Moves the position."""
+        """Return up to `limit` records, empty if none is left, and advance the position."""
         state = self.state
         if not self._pending and not self._open_next(state, limit):
             return []
@@ -147,7 +147,7 @@ class CompletedFetch:
     def take_columns(self, reader: ColumnReader, limit: int, last: int = INT64_MAX) -> None:
         """Add batches to `reader` until it has `limit` records, enough bytes, or all up to `last`."""
         state = self.state
-        if self._pending:  # a batch that `take` has handed out in part
+        if self._pending:  # a batch that `take_records` has returned in part
             self._at, self._pending, self._next = self._opened, [], 0
         while reader.count < limit and reader.size < ENOUGH_BYTES:
             header = self._next_shown(state)
@@ -167,7 +167,7 @@ class CompletedFetch:
                 raise self._corrupt(header[BASE_OFFSET], damage) from damage
 
     def _open_next(self, state: PartitionState, wanted: int) -> bool:
-        """Decode batches until some records can be handed out."""
+        """Decode batches until some records can be returned."""
         while (header := self._next_shown(state)) is not None:
             self._opened = self._at
             try:
@@ -188,7 +188,7 @@ class CompletedFetch:
         return False
 
     def _next_shown(self, state: PartitionState) -> RawHeader | None:
-        """The header of the next batch that users may see; passes over the others."""
+        """Return the header of the next batch visible to users; skip the others."""
         while (header := self._header()) is not None:
             if not header[ATTRIBUTES] & (CONTROL | TRANSACTIONAL) or self._shown(header):
                 return header
@@ -199,7 +199,7 @@ class CompletedFetch:
         return None
 
     def _header(self) -> RawHeader | None:
-        """The next whole batch; brokers may cut the last one short."""
+        """Return the header of the next whole batch; brokers may cut off the last one."""
         left = self.size - self._at
         if left < HEADER_SIZE:
             return None
@@ -207,7 +207,7 @@ class CompletedFetch:
         return header if header[LENGTH] + OVERHEAD <= left or header[MAGIC_BYTE] != MAGIC else None
 
     def _shown(self, header: RawHeader) -> bool:
-        """Whether a control or transactional batch is for users; keeps the list of the aborted."""
+        """Return whether a control or transactional batch is visible; update the aborted list."""
         if self._aborted is None:
             return not header[ATTRIBUTES] & CONTROL
         producer_id, last = header[PRODUCER_ID], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
@@ -225,7 +225,7 @@ class CompletedFetch:
         return producer_id not in self._dropped
 
     def _reshaped(self, records: list[ConsumerRecord], reshape: Reshape) -> list[ConsumerRecord]:
-        """Deserialize; what comes before a record that cannot be is handed out first."""
+        """Deserialize; on failure, return the records before the bad one first."""
         done: list[ConsumerRecord] = []
         for record in records:
             try:

@@ -1,4 +1,4 @@
-"""One broker's lane of a fetcher: its connection, its fetch session and how its requests fare."""
+"""One broker's lane of a fetcher: its connection, its fetch session and its failures."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from headwater.transport.client_connection import ClientConnection
 from headwater.wire.messages.fetch import FetchResponse
 
 HASTE_MS = 1000
-"""For so long after a switch to another connection requests wait only briefly at the broker."""
+"""For this long after a switch to another connection, the broker holds requests only briefly."""
 
 
 class Switched(Exception):
-    """The lane asks for something else now."""
+    """The lane needs a different request now."""
 
 
 class FetchLane:
@@ -24,36 +24,36 @@ class FetchLane:
         self.session = FetchSession()
         self.connection: ClientConnection | None = None
         self.spare: ClientConnection | None = None
-        """The one before a `switch`; an answer that nobody waits for may still come there."""
+        """The connection before a `switch`; an abandoned answer may still arrive there."""
         self.reply: asyncio.Future[tuple[FetchResponse, int]] | None = None
         self.switched_ms = -HASTE_MS
         self.changed = asyncio.Event()
         self.parked_since_ms = -1
-        """Since when a request has been under way; -1 while none is."""
+        """Since when a request has been in flight; -1 while none is."""
         self.asked: dict[TopicPartition, FetchTarget] = {}
         self.failing_since_ms = -1
         """Since when requests fail; -1 while they do not."""
         self.problem: Exception | None = None
         self._new_backoff = backoff
         self._backoff: Backoff | None = None
-        """Since a request failed; None after one that did not."""
+        """Set after a failed request; None after a successful one."""
         self.task: asyncio.Task[None] | None = None
 
     def succeeded(self) -> None:
-        """A request was answered."""
+        """Note an answered request."""
         self._backoff = None
         self.failing_since_ms = -1
 
     def rest_ms(self) -> float:
-        """How long to wait after one more failure."""
+        """Note a failure and return how long to wait."""
         if self._backoff is None:
             self._backoff = self._new_backoff()
         return self._backoff.next_ms()
 
     def switch(self, now: int) -> None:
-        """Leave the request under way to itself and ask on the other connection.
+        """Abandon the request in flight and use the other connection.
 
-        Where that is busy as well, its answer is near: requests wait only briefly after a switch.
+        If that one is busy as well, its answer is near: requests wait only briefly after a switch.
         """
         if self.reply is None or self.reply.done() or self.connection is None:
             return
@@ -65,7 +65,7 @@ class FetchLane:
         self.reply.set_exception(Switched)
 
     def drop(self) -> None:
-        """Let go of the connections; the next one begins a new session."""
+        """Drop the connections; the next one begins a new session."""
         for connection in (self.connection, self.spare):
             if connection is not None:
                 connection.close()

@@ -18,7 +18,7 @@ _SESSION_ERRORS = frozenset(
 
 
 class FetchTarget(NamedTuple):
-    """What to ask of one partition."""
+    """The fetch parameters of one partition."""
 
     topic: str
     topic_id: Uuid
@@ -27,14 +27,14 @@ class FetchTarget(NamedTuple):
     leader_epoch: int
     last_epoch: int
     version: int
-    """Of the key; not for the broker."""
+    """For the client only; not sent to the broker."""
 
 
 _PartitionKey = tuple[Uuid, str, int]
 
 
 class FetchSession:
-    """What the broker has been told."""
+    """The session's partitions, as last sent to the broker."""
 
     def __init__(self) -> None:
         self._id = 0
@@ -42,7 +42,7 @@ class FetchSession:
         self._told: dict[_PartitionKey, FetchTarget] = {}
 
     def fill(self, request: FetchRequest, wanted: list[FetchTarget], max_bytes: int) -> None:
-        """Put into `request` what the broker does not know yet."""
+        """Fill `request` with the changes since the last one."""
         now: dict[_PartitionKey, FetchTarget] = {
             (row.topic_id, row.topic, row.partition): row for row in wanted
         }
@@ -54,7 +54,7 @@ class FetchSession:
         self._told = now
 
     def answered(self, error: int, session_id: int) -> bool:
-        """The broker's word on the session; False where it must be asked again from the start."""
+        """Apply the session part of a response; return False if a full request must follow."""
         if error in _SESSION_ERRORS:
             self.restart()
             return False
@@ -63,11 +63,11 @@ class FetchSession:
         return True
 
     def restart(self) -> None:
-        """Tell everything again: the broker or the connection is another."""
+        """Send everything again: the broker or the connection is new."""
         self._id, self._epoch = 0, _FULL
 
     def replace(self) -> None:
-        """Tell everything again; the broker closes the session that this one replaces."""
+        """Send everything again; the broker closes the session that this one replaces."""
         self._epoch = _FULL
 
 

@@ -1,8 +1,8 @@
-"""Fetching ahead: for each broker a lane that asks for what the consumer will want next.
+"""Prefetching: one lane per broker requests what the consumer will need next.
 
-A lane has a connection of its own, because a broker that waits for data answers nothing else on
-that stream. It asks for every partition with room in the buffer, so that poll() finds records
-already there. What arrives goes to `ready`; what went wrong for good goes to `failures`.
+A lane has its own connection, because a broker that waits for data answers nothing else on that
+stream. It requests every partition with room in the buffer, so that poll() finds records already
+there. Fetched records go to `ready`, errors that cannot be retried to `failures`.
 """
 
 import asyncio
@@ -44,12 +44,12 @@ RESET_TO = {"earliest": EARLIEST, "latest": LATEST}
 
 _NAMES_UP_TO = 12
 _DEPTH = 3
-"""A partition may have this many full answers waiting to be handed out."""
+"""The most full responses of one partition that may wait for poll()."""
 _SMALL = 16_384
-"""Behind an answer of fewer bytes the next request can wait for the records to be handed out."""
+"""After a response of fewer bytes, the next request may wait until poll() took the records."""
 _BRIEF_WAIT_MS = 25
-"""How long a broker may wait for data while the request will soon be another: partitions that are
-full for now are left out, or the application seeks."""
+"""How long a broker may wait for data while the request will soon change: full partitions are left
+out for now, or the application seeks."""
 _PartitionData = FetchResponse.PartitionData
 
 
@@ -71,7 +71,7 @@ class Fetcher:
         self.failures: deque[KafkaError] = deque()
         self.poll_wakeup = Wakeup()
         self.stalled = False
-        """A lane waits for room: code that drains the buffer must call `changed`."""
+        """Whether a lane waits for room: code that drains the buffer must call `changed`."""
         self.on_lost_position: Callable[[], None] = lambda: None
         self._settings = settings
         self._cluster = cluster
@@ -88,9 +88,9 @@ class Fetcher:
     # -- called by the consumer, on the loop
 
     def changed(self, *, at_once: bool = False) -> None:
-        """Places, positions, room or leaders have changed.
+        """Recompute the requests after partitions, positions, room or leaders have changed.
 
-        `at_once` cuts short a request in which a broker waits for data of other states.
+        `at_once` abandons a request with which a broker waits for data of other partitions.
         """
         if self._closed:
             return
@@ -141,7 +141,7 @@ class Fetcher:
         self.poll_wakeup.set()
 
     def shape_as(self, reshape: Reshape | None) -> None:
-        """Deserialize with `reshape` from now on, also what was fetched before; None for bytes."""
+        """Deserialize with `reshape` from now on, fetched records too; None for bytes."""
         self._reshape = reshape
         for fetched in list(self.ready):
             fetched.shape_as(reshape)
@@ -149,7 +149,7 @@ class Fetcher:
     # -- lanes
 
     def _homes(self) -> dict[TopicPartition, Node]:
-        """Which broker to ask for each state that can be fetched."""
+        """Return the broker to fetch from for each partition that can be fetched."""
         found = {}
         for name, state in self._subscription.partitions.items():
             near = None if state.replica is None else self._cluster.nodes.get(state.replica)
@@ -159,14 +159,14 @@ class Fetcher:
         return found
 
     def _misses(self, node_id: int, lane: FetchLane) -> bool:
-        """Whether the request under way leaves out something that could be asked for now."""
+        """Return whether the request in flight lacks a partition that could be fetched now."""
         wanted, _ = self._wanted(node_id)
         return any(
             lane.asked.get(TopicPartition(row.topic, row.partition)) != row for row in wanted
         )
 
     def _wanted(self, node_id: int) -> tuple[list[FetchTarget], bool]:
-        """What to ask a broker for, and whether some was left out for lack of room."""
+        """Return what to fetch from a broker, and whether lack of room left partitions out."""
         now, full = self._clock.monotonic_ms(), False
         room = _DEPTH * self._settings.max_partition_fetch_bytes
         in_all = sum(state.buffered for state in self._subscription.partitions.values())
@@ -214,7 +214,7 @@ class Fetcher:
                 lane.parked_since_ms = -1
 
     def _failed(self, node_id: int, lane: FetchLane, problem: Exception) -> None:
-        """Begin again with a new session: partitions that were not taken in are asked for again."""
+        """Start a new session after a failure; unfetched partitions are requested again."""
         if isinstance(problem, KafkaError | OSError):
             log.debug("fetching from broker %s failed: %s", node_id, problem)
         else:
@@ -228,7 +228,7 @@ class Fetcher:
         self._cluster.suspect()
 
     async def _rest(self, lane: FetchLane, full: bool) -> None:
-        """Nothing to ask for: wait for a change, or for the end of some state's rest."""
+        """Without anything to fetch, wait for a change or for the end of a partition's backoff."""
         resting = any(
             state.resting_until_ms > self._clock.monotonic_ms()
             for state in self._subscription.partitions.values()
@@ -246,7 +246,7 @@ class Fetcher:
     async def _fetch(
         self, node: Node, lane: FetchLane, wanted: list[FetchTarget], full: bool
     ) -> None:
-        """Ask once and take in the answer."""
+        """Send one fetch and process its response."""
         connection = await self._connected(node, lane)
         settings = self._settings
         by_name = any(row.topic_id == ZERO_UUID for row in wanted)
@@ -282,12 +282,12 @@ class Fetcher:
                 E.REQUEST_TIMED_OUT, f"broker {node.id} did not answer a fetch within {limit:g} s"
             ) from None
         except Switched:
-            return  # `changed` wants something else: ask for that
+            return  # `changed` requires a different request
 
     def _came(
         self, lane: FetchLane, connection: ClientConnection, frame: Frame, version: int
     ) -> tuple[FetchResponse, int]:
-        """Read an answer; add a small one to the buffer at once, so that a poll gets its records soon.
+        """Read a response; add a small one to the buffer at once, so that a poll gets it soon.
 
         After a large one the lane sends its next request first, so that the broker stays busy.
         """
@@ -330,7 +330,7 @@ class Fetcher:
                 if state is None or sent is None or sent.version != state.version:
                     continue
                 if sent.offset != state.fetch_offset:
-                    continue  # a former leader answers late what its successor has answered
+                    continue  # a late answer of a former leader; its successor has answered
                 if row.error_code:
                     self._refused(state, row.error_code)
                     self._follow(state, row.current_leader, answer.node_endpoints)
@@ -379,7 +379,7 @@ class Fetcher:
         leader: FetchResponse.LeaderIdAndEpoch,
         endpoints: list[FetchResponse.NodeEndpoint],
     ) -> None:
-        """Go to the leader that a refusal names, without asking for metadata first."""
+        """Use the leader that a refusal names, without requesting metadata first."""
         if leader.leader_id < 0:
             return
         nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in endpoints]
@@ -391,9 +391,9 @@ class Fetcher:
         if state.replica is not None:
             state.replica = None  # only the leader knows
         elif state.buffered:
-            return  # what is here is handed out first
+            return  # return the fetched records first
         elif (timestamp := RESET_TO.get(self._settings.auto_offset_reset)) is not None:
-            log.info("%s: offset %s is gone: going to the %s", state.key, state.position,
+            log.info("%s: offset %s is gone: resetting to the %s", state.key, state.position,
                      self._settings.auto_offset_reset)  # fmt: skip
             state.seek_to_timestamp(timestamp)
             self.on_lost_position()
@@ -401,12 +401,12 @@ class Fetcher:
             self.fail(
                 OffsetOutOfRangeError(
                     f"{state.key}: offset {state.position} is outside the log, and "
-                    "auto_offset_reset is none: seek() to an offset that is there"
+                    "auto.offset.reset is none: call seek() with an existing offset"
                 )
             )
 
     def topic_recreated(self, state: PartitionState) -> None:
-        """The topic was deleted and another of its name made: offsets of the old mean nothing."""
+        """Reset the position: the topic was deleted and recreated, so old offsets mean nothing."""
         timestamp = RESET_TO.get(self._settings.auto_offset_reset)
         if timestamp is None:
             self.fail(
@@ -422,7 +422,7 @@ class Fetcher:
         self.on_lost_position()
 
     def _truncated(self, state: PartitionState, end_offset: int) -> None:
-        """The log was cut behind what this consumer read: an unclean election."""
+        """Handle a log truncated below the position, after an unclean election."""
         if state.position is None:
             return
         if self._settings.auto_offset_reset == "none":
@@ -430,7 +430,7 @@ class Fetcher:
             self.fail(
                 LogTruncationError(
                     f"{state.key}: the log was cut back to offset {end_offset}, before position "
-                    f"{state.position}; records read since then are gone: seek() to go on"
+                    f"{state.position}; records read since then are gone: call seek() to continue"
                 )
             )
             return
@@ -443,7 +443,7 @@ class Fetcher:
         self.fail(
             CorruptRecordError(
                 f"{state.key}: the broker sent {size} bytes for offset {state.fetch_offset} that "
-                "hold no whole batch; see its log, or seek past it"
+                "contain no whole batch; see its log, or seek past it"
             )
         )
 

@@ -1,7 +1,7 @@
-"""Commits of a group: now and sure, soon and perhaps, from time to time.
+"""Commits of a group: blocking, asynchronous and automatic.
 
-What is committed for a partition is the next offset to read. A commit that waits is repeated until
-it is done or hopeless; one that does not wait is tried once.
+The committed offset of a partition is the next one to read. A blocking commit is retried until it
+succeeds or cannot succeed; an asynchronous one is tried once.
 """
 
 import asyncio
@@ -45,12 +45,12 @@ _COORDINATOR_GONE = frozenset(
     {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.NETWORK_EXCEPTION, E.REQUEST_TIMED_OUT}
 )
 _GRACE_MS = 1500
-"""How long the coordinator may not know a partition: it may have been created a moment ago."""
+"""How long to retry a partition that the coordinator does not know: it may be new."""
 _FENCED = frozenset({E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID})
 
 
 class CommitIdentity(NamedTuple):
-    """Who commits: a member of a generation, or nobody in particular."""
+    """The committer: a member of a generation, or a consumer without membership."""
 
     generation: int = -1
     member_id: str = ""
@@ -58,11 +58,11 @@ class CommitIdentity(NamedTuple):
     since_poll_ms: int = 0
     """How long ago the application polled."""
     outside: bool = False
-    """It should be a member, and is none at the moment."""
+    """Whether the consumer should be a member and currently is not."""
 
 
 class Commits:
-    """The offsets of one group, as one consumer sees and makes them."""
+    """Reads and commits the offsets of one group for one consumer."""
 
     def __init__(
         self,
@@ -85,15 +85,15 @@ class Commits:
         self._metrics = metrics
         self._under_way: set[asyncio.Task[None]] = set()
         self._in_turn = asyncio.Lock()
-        """Commits are sent in the order in which they look for the coordinator: none overtakes another."""
+        """Serializes coordinator lookups, so that no commit overtakes an earlier one."""
         self.automatic = settings.enable_auto_commit
-        """Whether positions are committed from time to time."""
+        """Whether positions are committed automatically."""
         self._next_auto_ms = clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._last_auto: CommitMap = {}
         self._auto_failing_since_ms: int | None = None
 
     def consumed(self) -> CommitMap:
-        """The positions of all states that have one."""
+        """Return the known positions of all partitions."""
         return {
             name: OffsetAndMetadata(state.position, "", state.epoch)
             for name, state in self._subscription.partitions.items()
@@ -103,10 +103,10 @@ class Commits:
     # -- committing
 
     async def commit(self, offsets: CommitMap | None) -> None:
-        """Commit `offsets`, or all positions; repeats until done or hopeless. Bound it by a timeout.
+        """Commit `offsets`, or all positions; retry until the caller's timeout.
 
-        UnknownTopicOrPartitionError for a partition that does not exist, a moment after the first
-        answer that says so; the other offsets are committed.
+        Raises UnknownTopicOrPartitionError for a missing partition, some time after the first
+        answer that reports it; the other offsets are committed.
         """
         wanted = self.consumed() if offsets is None else offsets
         ids = self._topic_ids(wanted)
@@ -131,7 +131,7 @@ class Commits:
                 return
 
     def commit_soon(self, offsets: CommitMap | None, on_commit: OnCommit | None = None) -> None:
-        """Commit once, without waiting; `on_commit` hears what became of it, on the loop."""
+        """Commit once, without waiting; `on_commit` gets the result, on the loop."""
         wanted = self.consumed() if offsets is None else offsets
         ids = self._topic_ids(wanted)
         task = self._tasks.spawn(self._once(wanted, ids, on_commit), "commit offsets")
@@ -172,10 +172,10 @@ class Commits:
             log.warning("a commit failed: %s", problem)
 
     def _topic_ids(self, offsets: CommitMap) -> dict[str, Uuid]:
-        """The topics that the offsets are of, or nothing if one of them is not known.
+        """Return the ids of the topics, or nothing if one of them is unknown.
 
-        By name, an offset would be taken for one of a topic that was made again meanwhile, and the
-        group would never read its first records.
+        By name, an offset could be stored for a topic that was recreated in the meantime, and the
+        group would skip its first records.
         """
         ids: dict[str, Uuid] = {}
         for name in offsets:
@@ -217,7 +217,7 @@ class Commits:
             if row.error_code
         }
         if refused:
-            # A partition that does not exist hides nothing that is wrong with the others.
+            # Errors of other partitions come before that of a missing partition.
             name = min(refused, key=lambda name: refused[name] in _NO_SUCH_TOPIC)
             raise self._refused(refused[name], str(name), who)
         now = self._clock.monotonic_ms()
@@ -250,8 +250,8 @@ class Commits:
         return CommitFailedError(
             f"nothing was committed: the group has given the partitions to others ({problem.name}). "
             f"{who.since_poll_ms} ms have passed since the last poll(), and max.poll.interval.ms is "
-            f"{settings.max_poll_interval_ms}. If polls are too far apart: (1) make the work on a "
-            f"record quicker, (2) raise max_poll_interval_ms, (3) lower max_poll_records (now "
+            f"{settings.max_poll_interval_ms}. If polls are too far apart: (1) speed up the work "
+            f"per record, (2) raise max_poll_interval_ms, (3) lower max_poll_records (now "
             f"{settings.max_poll_records}), or (4) work in parallel with Consumer.process().",
             problem,
         )
@@ -259,11 +259,11 @@ class Commits:
     # -- automatic commits
 
     def auto_commit_due(self, now: int) -> bool:
-        """Whether the time for an automatic commit has come."""
+        """Return whether an automatic commit is due."""
         return self.automatic and now >= self._next_auto_ms and not self._under_way
 
     def auto_commit_if_due(self) -> None:
-        """Commit the positions if that is switched on and its time has come."""
+        """Commit the positions if an automatic commit is due."""
         now = self._clock.monotonic_ms()
         if not self.auto_commit_due(now):
             return
@@ -288,7 +288,7 @@ class Commits:
             elif now - self._auto_failing_since_ms >= FIRST_S * 1000:
                 self._cluster.warnings.warn(
                     "automatic commit",
-                    "automatic commits of group %s have failed for %d s and are repeated: %s",
+                    "automatic commits of group %s have failed for %d s and are retried: %s",
                     self._group,
                     (now - self._auto_failing_since_ms) // 1000,
                     error,
@@ -297,16 +297,16 @@ class Commits:
             log.warning("an automatic commit failed: %s", error)
 
     def next_auto_commit_ms(self, now: int) -> int:
-        """How long poll() may sleep before the next automatic commit is due."""
+        """Return how long poll() may sleep before the next automatic commit is due."""
         return max(self._next_auto_ms - now, 1) if self.automatic else 2**31
 
     async def commit_last(self) -> None:
-        """Before partitions are given up: commit their positions if that is automatic."""
+        """Commit the positions before partitions are given up, if auto-commit is enabled."""
         if self.automatic and self._subscription.partitions:
             await self.commit(None)
 
     async def close(self) -> None:
-        """Wait for what is under way, briefly."""
+        """Wait briefly for commits in flight."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=1)
         for task in self._under_way:
@@ -317,7 +317,7 @@ class Commits:
     async def committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What is committed; None where nothing is. Repeats; bound it by a timeout."""
+        """Return committed offsets, None without a commit; retry until the caller's timeout."""
         backoff = self._cluster.backoff()
         while True:
             try:
@@ -389,7 +389,7 @@ def _commit_topics(
 def checked_offsets(
     given: Mapping[TopicPartition, int | OffsetAndMetadata] | None,
 ) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """What an application wants committed, in one form."""
+    """Return the offsets given to `commit` in one form."""
     if given is None:
         return None
     found = {}

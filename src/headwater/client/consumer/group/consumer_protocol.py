@@ -1,6 +1,6 @@
-"""What members and leader of a group write to each other, as bytes: subscriptions and assignments.
+"""The consumer protocol: subscriptions and assignments of group members, as bytes.
 
-Versions are Java's: 0 to 3, each with more at its end. What others wrote is not trusted.
+Versions 0 to 3 are those of Java; each appends fields. Bytes of other members are not trusted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ def encode_subscription(
     generation: int,
     rack: str | None,
 ) -> bytes:
-    """What a member tells the leader."""
+    """Encode a member's subscription, for the leader."""
     told = ConsumerProtocolSubscription(
         topics=sorted(topics),
         user_data=user_data,
@@ -43,7 +43,7 @@ def encode_subscription(
 
 
 def decode_subscription(member_id: str, instance_id: str | None, blob: bytes) -> GroupMember:
-    """A member's subscription as the leader reads it."""
+    """Decode a member's subscription."""
     version = _version(blob)
     try:
         told, _ = codec.decode(ConsumerProtocolSubscription, version, blob, _VERSION_SIZE)
@@ -68,7 +68,7 @@ def decode_subscription(member_id: str, instance_id: str | None, blob: bytes) ->
 def read_subscriptions(
     group: str, joined: JoinGroupResponse, warnings: Warnings
 ) -> list[GroupMember]:
-    """What the members subscribe to; nothing where it cannot be read, so that the others go on."""
+    """Decode all subscriptions; an unreadable one is empty, so that the other members continue."""
     members = []
     for row in joined.members:
         try:
@@ -82,7 +82,7 @@ def read_subscriptions(
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """What the leader tells a member."""
+    """Encode a member's assignment."""
     told = ConsumerProtocolAssignment(
         assigned_partitions=[
             ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
@@ -95,7 +95,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(blob: bytes) -> list[TopicPartition]:
-    """A member's assignment; empty bytes are an empty assignment."""
+    """Decode a member's assignment; empty bytes are an empty assignment."""
     if not blob:
         return []
     version = _version(blob)
@@ -111,7 +111,7 @@ def decode_assignment(blob: bytes) -> list[TopicPartition]:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Numbers of partitions under their topics."""
+    """Group partition numbers by topic."""
     found: dict[str, list[int]] = {}
     for topic, number in partitions:
         found.setdefault(topic, []).append(number)
@@ -119,7 +119,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _version(blob: bytes) -> int:
-    """The version to read with: newer ones begin like the newest known."""
+    """Return the version to decode with: newer versions begin like the newest known one."""
     if len(blob) < _VERSION_SIZE:
         raise _malformed("what a member of the group sent")
     version = int.from_bytes(blob[:_VERSION_SIZE], signed=True)

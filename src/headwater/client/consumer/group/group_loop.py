@@ -1,8 +1,8 @@
-"""A consumer's part in its group: joins, syncs and heartbeats over the network.
+"""The group membership of a consumer: joins, syncs and heartbeats over the network.
 
-The machine (`membership.py`) decides; this room asks the coordinator and keeps the subscription in
-step. Rebalances begin and end inside poll(), so that no partition goes while the application works
-on a record of it; heartbeats go on by themselves.
+The state machine (`membership.py`) decides; this file sends its requests to the coordinator and
+updates the subscription. Rebalances begin and end inside poll(), so that no partition is revoked
+while the application processes its records; heartbeats run in the background.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ _LEAVE_BY_LIST = 3
 _COORDINATOR_GONE = frozenset({E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE})
 _LEAVE_ATTEMPTS = 10
 _JOIN_GRACE_S = 5.0
-"""How much longer than the rebalance timeout the answer to a join may take."""
+"""How much longer than the rebalance timeout a JoinGroup may take."""
 
 
 class Group:
@@ -98,32 +98,32 @@ class Group:
         self._joining: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._counts: dict[str, int] = {}
-        """Partitions of the topics that the last assignment was made for; the leader's to watch."""
+        """Partition counts for which the last assignment was computed; the leader watches them."""
         self._offered: ListenerCall | None = None
         self._began_ms = 0
         self._backoff = cluster.backoff()
         self._rest_until_ms = 0
         self._fatal: KafkaError | None = None
         self.in_poll: Callable[[], bool] = lambda: False
-        """Whether poll() is under way: it waits, and the application is alive."""
+        """Whether a poll() is in progress: the application is alive."""
 
     # -- for poll()
 
     def polled(self, now: int) -> None:
-        """The application is alive."""
+        """Note that the application polled."""
         self._membership.polled(now)
 
     def due(self, now: int) -> bool:
-        """Whether poll() must look here before it hands out records."""
+        """Whether poll() must call `step` before it returns records."""
         self._membership.polled(now)
         return self._membership.busy or self._fatal is not None
 
     def next_step_ms(self, now: int) -> int:
-        """How long poll() may sleep before it must look here again."""
+        """Return how long poll() may sleep before it must call `step` again."""
         return max(self._rest_until_ms - now, 1) if self._membership.busy else 2**31
 
     async def step(self, deadline_ms: int) -> ListenerCall | None:
-        """Go on with a rebalance, if there is one; a ListenerCall must be told and then `told`."""
+        """Continue a rebalance, if any; the caller must make the ListenerCall that it returns."""
         now = self._clock.monotonic_ms()
         self.polled(now)
         if self._fatal is not None:
@@ -151,7 +151,7 @@ class Group:
         return step if isinstance(step, ListenerCall) else None
 
     def listener_called(self, call: ListenerCall) -> None:
-        """The listener has heard of it."""
+        """Continue after the listener was called."""
         self._membership.listener_called()
         self._offered = None
         if call.event is not RebalanceEvent.ASSIGNED:
@@ -159,7 +159,7 @@ class Group:
         self._fetcher.changed(at_once=True)
 
     async def _prepare(self, call: ListenerCall) -> None:
-        """Before the listener hears: give the new states, or hold back those that go."""
+        """Before the listener call: add the new partitions, or pause those that are revoked."""
         if call.event is RebalanceEvent.ASSIGNED:
             self._subscription.set_partitions(self._membership.owned)
             await self._cluster.learn(self._subscription.topics)
@@ -191,14 +191,14 @@ class Group:
     # -- for the consumer
 
     def subscription_changed(self) -> None:
-        """Topics or pattern are others."""
+        """Rejoin if the topics or the pattern changed."""
         self._membership.wants("the subscription changed")
         self._backoff = self._cluster.backoff()
         self._rest_until_ms = 0
         self._fatal = None
 
     def metadata_changed(self) -> None:
-        """Topics may have come or gone, or may have grown."""
+        """Rejoin if topics appeared, disappeared or grew."""
         if self._subscription.type is SubscriptionType.PATTERN:
             hidden = self._settings.exclude_internal_topics
             names = [t.name for t in self._cluster.topics.values() if not (hidden and t.internal)]
@@ -210,7 +210,7 @@ class Group:
             self._fetcher.poll_wakeup.set()
 
     def identity(self) -> CommitIdentity:
-        """Who commits, as of now."""
+        """Return the identity for commits."""
         member = self._membership
         if self._subscription.type not in (SubscriptionType.TOPICS, SubscriptionType.PATTERN):
             return CommitIdentity()
@@ -221,7 +221,7 @@ class Group:
         )
 
     def leaving_call(self) -> ListenerCall | None:
-        """The partitions that go when this member leaves; lost if the group gave them away."""
+        """Return the listener call for leaving: on_lost if the partitions are gone already."""
         owned = list(self._subscription.partitions)
         if not owned or self._subscription.type not in (
             SubscriptionType.TOPICS,
@@ -232,14 +232,14 @@ class Group:
         return ListenerCall(RebalanceEvent.REVOKED if member else RebalanceEvent.LOST, owned)
 
     async def leave(self, reason: str) -> None:
-        """Leave the group; a static member only goes quiet, so that it may come back."""
+        """Leave the group; a static member only stops its heartbeats, so that it may return."""
         member_id = self._membership.member_id
         await self.stop()
         if member_id and self._membership.instance_id is None:
             await self._say_leave(member_id, reason)
 
     async def stop(self) -> None:
-        """PollAction and beat no more, without a word to anybody."""
+        """Stop joins and heartbeats without notifying the coordinator."""
         for task in (self._joining, self._beating):
             if task is not None:
                 task.cancel()
@@ -248,7 +248,7 @@ class Group:
         self._membership.left()
 
     async def _say_leave(self, member_id: str, reason: str) -> None:
-        """Say goodbye until it is heard: a coordinator that loads would wait for this member."""
+        """Send LeaveGroup until it is answered: a loading coordinator would await this member."""
         backoff = self._cluster.backoff()
         for _ in range(_LEAVE_ATTEMPTS):
             code = await self._leave_answer(member_id, reason)
@@ -277,7 +277,7 @@ class Group:
                 answer.error_code, answer.generation_id, answer.member_id, answer.leader
             )
             if answer.error_code or fatal is not None:
-                self._after(answer.error_code, fatal)  # only a sync ends the rests
+                self._after(answer.error_code, fatal)  # only a sync resets the backoff
             if self._membership.state is MemberState.SYNCING:
                 self._metrics.joins.add(self._clock.monotonic_ms())
                 await self._sync(answer)
@@ -302,7 +302,7 @@ class Group:
         self._cluster.warnings.warn(f"group {self._name}", "group %s: %s", self._name, problem)
 
     def _after(self, code: int, fatal: KafkaError | None) -> None:
-        """Rest before another attempt, unless the answer was a good one."""
+        """Wait before another attempt, unless the answer was a success."""
         self._fatal = fatal or self._fatal
         if code in _COORDINATOR_GONE:
             self._cluster.forget_coordinator(self._name)
@@ -371,7 +371,7 @@ class Group:
     async def _assign(
         self, joined: JoinGroupResponse
     ) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
-        """The leader's work: what each member gets."""
+        """Compute the assignment of each member, as the leader."""
         assignor = self._assignors.get(joined.protocol_name or "")
         if assignor is None:
             raise KafkaError(
@@ -382,7 +382,7 @@ class Group:
         topics = sorted(frozenset[str]().union(*(member.topics for member in members)))
         try:
             await self._cluster.learn(topics)
-        except InvalidTopicError as problem:  # of another member; nobody gets it
+        except InvalidTopicError as problem:  # another member's subscription
             self._warn(f"a member subscribes to a topic that cannot exist: {problem}")
         self._counts = self._count(topics)
         existing = {topic: count for topic, count in self._counts.items() if count}
@@ -446,7 +446,7 @@ class Group:
             self._cluster.forget_coordinator(self._name)
             return
         if request.generation_id != member.generation:
-            return  # an answer to who this member was before
+            return  # the answer belongs to a former member id
         if answer.error_code in _COORDINATOR_GONE:
             self._cluster.forget_coordinator(self._name)
         self._fatal = member.heard(answer.error_code) or self._fatal
@@ -461,7 +461,7 @@ class Group:
     async def _too_late(self) -> None:
         reason = "the application did not poll within max.poll.interval.ms"
         log.error(
-            "leaving group %s: %s (%s ms). Make the work between polls quicker, raise "
+            "leaving group %s: %s (%s ms). Speed up the work between polls, raise "
             "max_poll_interval_ms, lower max_poll_records, or use Consumer.process()",
             self._name,
             reason,
@@ -473,10 +473,10 @@ class Group:
             try:
                 await self._say_leave(member_id, reason)
             except (KafkaError, OSError):
-                return  # the session ends by itself
+                return  # the session expires without it
 
     def _fenced(self, problem: E) -> None:
-        """A commit was refused: the group counts on this member no longer."""
+        """Handle a refused commit: the group has removed this member."""
         if self._membership.generation != NO_GENERATION:
             self._fatal = self._membership.heard(problem) or self._fatal
             self._fetcher.poll_wakeup.set()

@@ -1,11 +1,12 @@
 """A member of a classic group, as a machine without clock, socket or event loop.
 
-    OUT ─► (revoked or lost is told) ─► JOINING ─► SYNCING ─► MEMBER ─► (revoked, assigned are told)
+    OUT ─► (on_revoked or on_lost) ─► JOINING ─► SYNCING ─► MEMBER ─► (on_revoked, on_assigned)
 
-`next` says what poll() must do now: call the listener (a ListenerCall), join, or nothing. Answers of the
-coordinator come in by `joined`, `synced` and `heard`; `tick` says when a heartbeat is due and when
-the application has been away for too long. With the eager protocol everything is given up before
-joining; with the cooperative one only what moves, after the new assignments are known.
+`next` returns what poll() must do now: call the listener (a ListenerCall), join, or nothing.
+Answers of the coordinator come in through `joined`, `synced` and `heard`; `tick` tells when a
+heartbeat is due and when the application has not polled for too long. With the eager protocol a
+member gives up everything before it joins; with the cooperative one only what moves, after the new
+assignments are known.
 """
 
 from collections import deque
@@ -39,7 +40,7 @@ class MemberState(Enum):
 
 
 class Due(Enum):
-    """What time has brought."""
+    """What `tick` found to be due."""
 
     NOTHING = "nothing"
     HEARTBEAT = "a heartbeat"
@@ -47,7 +48,7 @@ class Due(Enum):
 
 
 class PollAction(Enum):
-    """What poll() must do when no listener waits."""
+    """What poll() must do if no listener call is due."""
 
     JOIN = "join"
 
@@ -68,9 +69,9 @@ class Membership:
         self.generation = NO_GENERATION
         self.instance_id = instance_id
         self.owned: list[TopicPartition] = []
-        """What this member may read."""
+        """The partitions that this member may read."""
         self.had: list[TopicPartition] = []
-        """What it last had, for assignors that want to know."""
+        """The partitions that it last had, for sticky assignors."""
         self.had_generation = NO_GENERATION
         self.rejoin_because: str | None = None
         self.leading = False
@@ -85,23 +86,23 @@ class Membership:
     # -- what poll() must do
 
     def wants(self, reason: str) -> None:
-        """PollAction, or join again, because of `reason`."""
+        """Join, or join again, because of `reason`."""
         if self.rejoin_because is None:
             self.rejoin_because = reason
 
     def polled(self, now: int) -> None:
-        """The application is alive."""
+        """Note that the application polled."""
         self.last_poll_ms = now
 
     @property
     def busy(self) -> bool:
-        """Whether `next` has something to say."""
+        """Whether `next` would return something."""
         return bool(self._calls) or (
             self.rejoin_because is not None and self.state in (MemberState.OUT, MemberState.MEMBER)
         )
 
     def next(self, topics: Iterable[str]) -> ListenerCall | PollAction | None:
-        """The next thing to do; `topics` are those wanted now."""
+        """Return what to do next; `topics` is the current subscription."""
         if self._calls:
             return self._calls[0]
         if not self.busy:
@@ -115,14 +116,14 @@ class Membership:
         return PollAction.JOIN
 
     def listener_called(self) -> None:
-        """The listener has heard the call."""
+        """Continue after the listener was called."""
         call = self._calls.popleft()
         if call.event is not RebalanceEvent.ASSIGNED:
             gone = set(call.partitions)
             self.owned = [name for name in self.owned if name not in gone]
 
     def _give_up_first(self, topics: frozenset[str]) -> None:
-        """What must go before joining: all of it, or what is not wanted any more."""
+        """Return what to give up before joining: everything, or what is no longer subscribed to."""
         lost = self.generation == NO_GENERATION
         if self._cooperative and not lost:
             going = [name for name in self.owned if name.topic not in topics]
@@ -136,7 +137,7 @@ class Membership:
     # -- the coordinator's answers
 
     def joined(self, code: int, generation: int, member_id: str, leader: str) -> KafkaError | None:
-        """The answer to a join; an error that ends the membership, if it was one."""
+        """Handle the answer to a join; return an error that ends the membership, if any."""
         problem = error_of(code)
         if problem is E.NONE:
             self.generation, self.member_id = generation, member_id
@@ -150,7 +151,7 @@ class Membership:
     def synced(
         self, code: int, assignment: Sequence[TopicPartition], now: int
     ) -> KafkaError | None:
-        """The answer to a sync; an error that ends the membership, if it was one."""
+        """Handle the answer to a sync; return an error that ends the membership, if any."""
         problem = error_of(code)
         if problem is not E.NONE:
             return self._refused(problem)
@@ -169,12 +170,12 @@ class Membership:
         return None
 
     def interrupted(self) -> None:
-        """A join or sync got no answer."""
+        """Handle a join or sync without an answer."""
         self.state = MemberState.OUT if self.generation == NO_GENERATION else MemberState.MEMBER
         self.wants("the coordinator did not answer")
 
     def heard(self, code: int) -> KafkaError | None:
-        """The answer to a heartbeat or a commit; an error that ends the membership, if it was one."""
+        """Handle the answer to a heartbeat or commit; return a fatal error, if any."""
         problem = error_of(code)
         if problem is E.NONE or problem in _TRY_AGAIN or self.state is not MemberState.MEMBER:
             return None
@@ -196,7 +197,7 @@ class Membership:
         return None
 
     def _forget(self, problem: E) -> None:
-        """The group no longer counts on this member: its partitions are lost."""
+        """Drop the membership: the group has removed this member, and its partitions are lost."""
         self.state, self.generation, self.leading = MemberState.OUT, NO_GENERATION, False
         self._prepared = False
         if problem is E.UNKNOWN_MEMBER_ID:
@@ -204,7 +205,7 @@ class Membership:
         self.wants(problem.text)
 
     def _ended(self, problem: E) -> KafkaError:
-        """Leave the group for good: joining again would not help."""
+        """End the membership: joining again would not help."""
         self.state, self.generation, self.member_id = MemberState.OUT, NO_GENERATION, ""
         self._prepared, self.leading = False, False
         self.rejoin_because = problem.text
@@ -213,7 +214,7 @@ class Membership:
     # -- time
 
     def tick(self, now: int) -> Due:
-        """What is due at `now`."""
+        """Return what is due at `now`."""
         if self.state is not MemberState.MEMBER:
             return Due.NOTHING
         if now - self.last_poll_ms > self._poll_interval_ms:
@@ -224,7 +225,7 @@ class Membership:
         return Due.NOTHING
 
     def next_deadline(self) -> int | None:
-        """When `tick` should be called again; None while there is nothing to wait for."""
+        """Return when to call `tick` again; None if nothing will be due."""
         if self.state is not MemberState.MEMBER:
             return None
         return min(
@@ -233,7 +234,7 @@ class Membership:
         )
 
     def left(self, reason: str | None = None) -> None:
-        """This member is out, by its own will; with a reason it will join again."""
+        """Note that this member left; with a reason it will join again."""
         self.state, self.generation, self.member_id = MemberState.OUT, NO_GENERATION, ""
         self._prepared, self.leading = False, False
         self.rejoin_because = reason

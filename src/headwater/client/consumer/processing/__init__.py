@@ -1,1 +1,1 @@
-"""`Consumer.process`: parallel work on records, in order where order matters."""
+"""`Consumer.process`: parallel work on records, in order per key or partition."""

@@ -1,7 +1,7 @@
-"""Records whose work failed for good, stored in a topic with their origin and error in headers.
+"""Stores records that failed after all retries in a topic, with origin and error in headers.
 
-Each is acknowledged before its work counts as done. The topic is looked for at the start: a wrong
-name must not wait for the first bad record.
+Each is acknowledged before its work counts as done. The topic is looked up at the start, so that a
+wrong name fails before the first bad record.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ _MESSAGE_LIMIT = 1000
 def dead_letter_headers(
     record: ConsumerRecord[Any, Any], problem: BaseException, attempts: int
 ) -> Headers:
-    """Where a record came from and why it was put aside, after its own headers."""
+    """Return the record's own headers, followed by its origin and its error."""
     origin = {
         "error-class": f"{type(problem).__module__}.{type(problem).__qualname__}",
         "error-message": str(problem)[:_MESSAGE_LIMIT],
@@ -34,7 +34,7 @@ def dead_letter_headers(
 
 
 def producer_options(settings: ConsumerSettings) -> dict[str, Any]:
-    """What a producer needs to reach the same cluster in the same way as the consumer."""
+    """Return the settings with which a producer reaches the consumer's cluster."""
     return {
         row.attribute: getattr(settings, row.attribute)
         for row in ClientSettings.KEYS.values()
@@ -60,7 +60,7 @@ class DeadLetters:
     async def send(
         self, record: ConsumerRecord[Any, Any], problem: BaseException, attempts: int
     ) -> None:
-        """Store the record as it was read, with error and origin in its headers."""
+        """Store the record unchanged, with error and origin in its headers."""
         headers = dead_letter_headers(record, problem, attempts)
         try:
             await self._waiter.call(

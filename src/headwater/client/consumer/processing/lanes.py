@@ -1,8 +1,8 @@
-"""Order in parallel work: which record may be worked on next, and what may be committed. Pure.
+"""Order in parallel work: which record may be processed next, and what may be committed. Pure.
 
-Records of one key (or of one partition) form a lane; at most one record of a lane is out at a time,
-and lanes take turns. Of each partition only the prefix that is wholly finished may be committed: a
-record still at work holds back all that came after it.
+Records with one key (or of one partition) form a lane; at most one record of a lane is processed at
+a time, and lanes take turns. In each partition only the finished prefix may be committed: a record
+in progress holds back all later ones.
 """
 
 from collections import OrderedDict, deque
@@ -17,13 +17,13 @@ Lane = tuple[TopicPartition, Hashable]
 
 
 def by_key(record: ConsumerRecord[Any, Any]) -> Hashable:
-    """Records of one key in order; those without a key in the order of their partition."""
+    """Keep records with one key in order; those without a key in the order of their partition."""
     key: Hashable = record.key
     return key
 
 
 def by_partition(record: ConsumerRecord[Any, Any]) -> Hashable:
-    """All records of a partition in order."""
+    """Keep all records of a partition in order."""
     return None
 
 
@@ -31,29 +31,29 @@ ORDERS: dict[str, LaneOf] = {"key": by_key, "partition": by_partition}
 
 
 class Prefix:
-    """The finished beginning of one partition's records."""
+    """The finished prefix of one partition's records."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, None] = OrderedDict()
         self._after_last = 0
 
     def add(self, offset: int) -> None:
-        """A record came; offsets rise."""
+        """Add a record; offsets grow."""
         self._open[offset] = None
         self._after_last = offset + 1
 
     def finish(self, offset: int) -> None:
-        """Its work is done."""
+        """Mark a record as finished."""
         self._open.pop(offset, None)  # a recreated topic has offsets twice
 
     @property
     def committable(self) -> int:
-        """The first offset that is not finished, or the one after the last."""
+        """Return the first unfinished offset, or the one after the last."""
         return next(iter(self._open), self._after_last)
 
     @property
     def unfinished(self) -> int:
-        """How many records are waiting or at work."""
+        """The number of records that are waiting or in progress."""
         return len(self._open)
 
 
@@ -70,11 +70,11 @@ class Lanes:
 
     @property
     def unfinished(self) -> int:
-        """Records that wait or are at work."""
+        """The number of records that are waiting or in progress."""
         return sum(prefix.unfinished for prefix in self._prefixes.values())
 
     def add(self, records: Iterable[ConsumerRecord[Any, Any]]) -> None:
-        """Records came, in the order of their offsets."""
+        """Add records in the order of their offsets."""
         for record in records:
             partition = TopicPartition(record[0], record[1])
             prefix = self._prefixes.get(partition)
@@ -91,7 +91,7 @@ class Lanes:
             waiting.append(record)
 
     def next(self) -> ConsumerRecord[Any, Any] | None:
-        """A record that may be worked on now; its lane is closed until `finish`."""
+        """Return a record to process now; its lane is closed until `finish`."""
         while self._free:
             lane = self._free.popleft()
             waiting = self._waiting.get(lane)
@@ -104,18 +104,18 @@ class Lanes:
         return None
 
     def finish(self, record: ConsumerRecord[Any, Any]) -> None:
-        """The work on `record` is done: the next of its lane may go."""
+        """Mark `record` as finished: the next record of its lane may be processed."""
         partition = TopicPartition(record[0], record[1])
         lane = (partition, self._lane_of(record))
         if self._out.get(lane) is not record:
-            return  # its partition was given up meanwhile
+            return  # its partition was given up in the meantime
         del self._out[lane]
         self._prefixes[partition].finish(record.offset)
         if lane in self._waiting:
             self._free.append(lane)
 
     def commits(self) -> dict[TopicPartition, int]:
-        """What may be committed and was not told before."""
+        """Return offsets to commit that were not returned before."""
         news = {}
         for partition, prefix in self._prefixes.items():
             offset = prefix.committable
@@ -124,22 +124,22 @@ class Lanes:
         return news
 
     def committable(self) -> dict[TopicPartition, int]:
-        """Where each partition's finished beginning ends."""
+        """Return the end of each partition's finished prefix."""
         return {partition: prefix.committable for partition, prefix in self._prefixes.items()}
 
     def at_work(self, partitions: Iterable[TopicPartition]) -> int:
-        """How many records of these partitions are out."""
+        """Return how many records of these partitions are in progress."""
         wanted = set(partitions)
         return sum(TopicPartition(*record[:2]) in wanted for record in self._out.values())
 
     def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give out nothing more of these; what is out may finish."""
+        """Return no more records of these partitions; those in progress may finish."""
         gone = set(partitions)
         for lane in [lane for lane in self._waiting if lane[0] in gone]:
             del self._waiting[lane]
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions went to others: nothing of them counts any more."""
+        """Drop partitions that went to other members."""
         gone = set(partitions)
         self.hold_back(gone)
         for lane in [lane for lane in self._out if lane[0] in gone]:

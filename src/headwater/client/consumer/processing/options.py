@@ -1,4 +1,4 @@
-"""What `process` was asked to do, checked before it begins."""
+"""The options of `process`, checked before it begins."""
 
 from headwater.client.consumer.consumer_core import ConsumerCore
 from headwater.client.consumer.fetching.completed_fetch import Reshape
@@ -9,7 +9,7 @@ _LAST_BACKOFF_S = 10.0
 
 
 class ProcessOptions:
-    """What `process` was asked to do."""
+    """The options of one `process` call."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ProcessOptions:
         if dead_letter_topic is not None and core.subscription.wants(dead_letter_topic):
             raise ValueError(
                 f"dead_letter_topic {dead_letter_topic!r} is one that this consumer reads, so a dead "
-                "letter would fail again without end: give another topic or another pattern"
+                "letter would fail again forever: choose another topic or another pattern"
             )
         self.workers = workers
         self.retries = retries
@@ -42,9 +42,9 @@ class ProcessOptions:
         self.shape: Reshape = core.reshape_for("process()")
 
     def rest_s(self, attempt: int) -> float:
-        """How long to rest before the next attempt."""
+        """Return how long to wait before the next attempt."""
         return float(min(self.backoff_s * 2**attempt, _LAST_BACKOFF_S))
 
     def retries_after(self, problem: Exception, attempt: int) -> bool:
-        """Whether another attempt may help."""
+        """Return whether to retry."""
         return attempt < self.retries and not isinstance(problem, SerializationError)

@@ -1,8 +1,9 @@
-"""Parallel work on what one consumer reads, in order where order matters.
+"""Parallel work on the records of one consumer, in order per key or partition.
 
-Workers take records from lanes (`lanes.py`); the thread or task that called `process` polls, feeds
-the lanes, and commits the finished beginning of each partition. Work that fails is repeated, then
-stored in a dead letter topic, or ends `process` with an error: nothing is skipped silently.
+Workers take records from lanes (`lanes.py`); the thread or task that called `process` polls, fills
+the lanes, and commits the finished prefix of each partition. Failed work is retried; after that,
+the record goes to a dead letter topic, or `process` raises an error: no record is skipped
+silently.
 """
 
 import logging
@@ -26,7 +27,7 @@ _POLL_S = 0.1
 
 
 class ProcessingError(ClientError):
-    """The work on a record failed for good, and there is no dead letter topic; see its cause."""
+    """The work on a record failed after all retries, and there is no dead letter topic."""
 
     CODE = E.INVALID_RECORD
 
@@ -54,7 +55,7 @@ class Processing:
         self._done = 0
 
     async def run(self) -> int:
-        """Work until `stop`, wakeup() or a failure; returns how many records were done."""
+        """Work until `stop`, wakeup() or a failure; return the number of processed records."""
         async with self._dead_letters:
             with self._core.raw_records(), self._listening():
                 try:
@@ -62,7 +63,7 @@ class Processing:
                         self._worker, self._options.workers, self._feed, self._stop_workers
                     )
                 except BaseException:
-                    # Cancelled or interrupted: only what is finished counts.
+                    # Cancelled or interrupted: only finished records count.
                     await self._waiter.finish_cancelled(self._finish())
                     if self._failed is not None:
                         log.warning("process() was cancelled, and failed: %r", self._failed)
@@ -73,7 +74,7 @@ class Processing:
         return self._done
 
     def stop(self) -> None:
-        """From any thread: finish what is at work and return."""
+        """Finish the records in progress and return. Safe from any thread."""
         self._stopping = True
         self._consumer.wakeup()
 
@@ -94,7 +95,7 @@ class Processing:
         try:
             await self._feed_lanes()
         except WakeupError:
-            pass  # how another thread ends it
+            pass  # another thread ended it
         except Exception as problem:  # noqa: BLE001 - raised by run()
             self._fail(problem)
 
@@ -111,7 +112,7 @@ class Processing:
                 deadline = self._core.deadline(interval)
 
     async def _poll(self) -> Records[Any, Any]:
-        """Records; while the workers have enough, only a sign of life."""
+        """Poll for records; while the workers have enough, poll only to stay in the group."""
         with self._waiter.lock:
             room = self._options.max_unfinished - self._lanes.unfinished
         records: Records[Any, Any]
@@ -138,7 +139,7 @@ class Processing:
             self._consumer.commit_async(dict(news))
 
     async def _finish(self) -> None:
-        """Go back to what is not done, and commit what is."""
+        """Seek back to the first unfinished records, and commit the finished ones."""
         self._core.cancel_wakeup()
         try:
             with self._waiter.lock:
@@ -171,7 +172,7 @@ class Processing:
             self._stop_workers()
 
     async def _next_record(self) -> ConsumerRecord[Any, Any] | None:
-        """Wait for a record to work on; None at the end."""
+        """Wait for a record to process; None at the end."""
         record: ConsumerRecord[Any, Any] | None = None
 
         def found() -> bool:
@@ -184,7 +185,7 @@ class Processing:
         return record
 
     async def _work_on(self, record: ConsumerRecord[Any, Any]) -> bool:
-        """False where it failed and `process` ended before a retry: the next start repeats it."""
+        """Process a record; return False if it failed and `process` ended before a retry."""
         attempt = 0
         while True:
             try:
@@ -217,20 +218,20 @@ class Processing:
             self._core.listener = inner
 
     async def drain(self, partitions: list[TopicPartition]) -> None:
-        """Before partitions go: let what is at work finish, and commit it."""
+        """Before partitions are revoked, let their records in progress finish, and commit them."""
         lanes = self._lanes
         with self._waiter.lock:
             lanes.hold_back(partitions)
         await self._waiter.wait_for(
             lambda: not lanes.at_work(partitions) or self._failed is not None,
             self._core.settings.max_poll_interval_ms / 2000,
-        )  # what is still at work comes again, at another member
+        )  # another member repeats what is still in progress
         with self._waiter.lock:
             offsets = {n: o for n, o in lanes.committable().items() if n in set(partitions)}
         try:
             if offsets:
                 await self._waiter.call(self._consumer.commit, dict(offsets))
-        except KafkaError as problem:  # the records come again, at another member
+        except KafkaError as problem:  # another member repeats the records
             log.warning("the commit of finished work before a rebalance failed: %s", problem)
         self.forget(partitions)
 

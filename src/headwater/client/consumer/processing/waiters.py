@@ -1,4 +1,4 @@
-"""How `process` waits and works: in threads for the blocking consumer, in tasks for asyncio.
+"""How `process` runs its workers: as threads for the blocking consumer, as tasks for asyncio.
 
 `Processing` is written once, as coroutines over a `ProcessWaiter`. The coroutines of `BlockingWaiter` block
 their thread and never suspend, so `run_blocking` runs them like plain functions.
@@ -29,7 +29,7 @@ _LAST_COMMIT_S = 5.0
 
 
 class ProcessWaiter(Protocol):
-    """What `Processing` needs of the face that it serves."""
+    """The part of a face that `Processing` needs."""
 
     @property
     def consumer(self) -> Any:
@@ -44,7 +44,7 @@ class ProcessWaiter(Protocol):
         """Guards the lanes, which workers share."""
 
     def notify(self) -> None:
-        """Let everybody in `wait_for` check again."""
+        """Let every `wait_for` check its condition again."""
 
     async def wait_for(self, ready: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Wait until `ready`, which runs under the lock, or until the time is over."""
@@ -53,12 +53,12 @@ class ProcessWaiter(Protocol):
         """Call a method of a client or a listener and wait for its result."""
 
     async def work(self, record: ConsumerRecord[Any, Any]) -> TypeError | None:
-        """Do the application's work; the error to raise where it is of the wrong kind."""
+        """Call the application's function; return an error if it is of the wrong kind."""
 
     async def run_workers(
         self, worker: Job, count: int, feed: Job, stop: Callable[[], None]
     ) -> None:
-        """Run `count` workers beside `feed`; after that, `stop` them and wait for them."""
+        """Run `count` workers and `feed`; when `feed` ends, `stop` the workers and wait."""
 
     def contains(self, problem: BaseException) -> bool:
         """Whether a worker reports `problem` as a failure instead of passing it on."""
@@ -71,7 +71,7 @@ class ProcessWaiter(Protocol):
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never suspends."""
+    """Return the result of a coroutine that never suspends."""
     try:
         work.send(None)
     except StopIteration as finished:
@@ -141,7 +141,7 @@ class BlockingWaiter:
                 thread.join()
 
     def contains(self, problem: BaseException) -> bool:
-        return True  # in a thread of its own it would end nothing else
+        return True  # raised in a worker thread, it would end only that thread
 
     async def finish_cancelled(self, work: Coroutine[Any, Any, None]) -> None:
         await work
@@ -155,7 +155,7 @@ class AsyncWaiter:
 
     def __init__(self, consumer: "AsyncConsumer[Any, Any]", work: AsyncWork) -> None:
         given: object = work
-        if not callable(given):  # whether its result can be awaited shows at the first record
+        if not callable(given):  # the first record shows whether its result can be awaited
             raise _not_a_coroutine_function(work)
         self.consumer = consumer
         self._work = work
