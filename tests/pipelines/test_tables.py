@@ -1,6 +1,7 @@
 """Spark into tables and back: types, partitions, columns that come later, streams of new rows."""
 
 import pytest
+from pyiceberg.table import StaticTable
 from pyspark.sql import functions as sf
 
 from headwater.pipelines.tables.folder_names import fits_folder, is_null_folder, is_too_long
@@ -18,9 +19,11 @@ EVERYTHING = """
         cast(id as decimal(20, 3)) price, named_struct('a', id, 'b', array(1, null)) inner,
         map('k', id) pairs, cast('ab' as binary) raw, if(id % 2 = 0, null, id) gap,
         date_add(date'2024-01-01', cast(id % 2 as int)) day,
-        if(id = 3, null, if(id = 4, 'ü%:/= x', 'plain')) sort
+        case id when 1 then '__HIVE_DEFAULT_PARTITION__' when 3 then null when 4 then 'ü%:/= x'
+            when 5 then '' else 'plain' end sort
     from range(6)
 """
+IN_THE_FOLDER_OF_NULL = (1, 3, 5)
 
 
 @pytest.fixture(params=KINDS)
@@ -56,6 +59,8 @@ def test_every_type_and_partition_reads_back_by_the_jvm_and_by_the_source(spark,
     frame = spark.sql(EVERYTHING)
     overwrite(frame, target, partition_by=["day", "sort"])
     wanted = sorted_rows(frame)
+    for number in IN_THE_FOLDER_OF_NULL:
+        wanted[number]["sort"] = None
     assert sorted_rows(read_table(spark, target)) == wanted
     source = spark.read.format("headwater-table").option("path", target).load()
     assert source.columns == frame.columns
@@ -65,6 +70,10 @@ def test_every_type_and_partition_reads_back_by_the_jvm_and_by_the_source(spark,
     assert "PartitionFilters: [isnotnull(day" in one_day._jdf.queryExecution().toString()
     open_table(target).compact(1 << 20)
     assert sorted_rows(read_table(spark, target)) == wanted
+    if target.startswith("iceberg:"):
+        table = StaticTable.from_metadata(target.removeprefix("iceberg:"))
+        found = table.scan(row_filter="sort is null").to_arrow()
+        assert sorted(found["id"].to_pylist()) == [*IN_THE_FOLDER_OF_NULL]
 
 
 def test_a_sink_writes_each_batch_once_adds_columns_and_refuses_changed_ones(spark, target):

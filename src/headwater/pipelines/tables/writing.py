@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from headwater.pipelines.tables.retention import (
     REPLACED_HOURS,
@@ -32,7 +32,12 @@ from headwater.pipelines.tables.schemas import (
     same_partitions,
 )
 from headwater.pipelines.tables.sizing import FileSizing
-from headwater.pipelines.tables.staging import COPY_SUFFIX, new_attempt, staged_files
+from headwater.pipelines.tables.staging import (
+    COPY_SUFFIX,
+    NULL_FOLDER,
+    new_attempt,
+    staged_files,
+)
 from headwater.pipelines.tables.table import (
     StagedFile,
     Table,
@@ -188,6 +193,7 @@ class _Plan:
         """
         rows, folders = self._shaped(), list(self.partition_by)
         if self._table.keeps_partition_columns:
+            rows = _with_nulls_of_folders(rows, self.partition_by)
             folders = [name + COPY_SUFFIX for name in self.partition_by]
             copies = zip(folders, self.partition_by, strict=True)
             rows = rows.withColumns({folder: sf.col(_quoted(name)) for folder, name in copies})
@@ -228,6 +234,19 @@ class _Plan:
             for field in self._batch.schema.fields
         ]
         return self._batch.to(StructType(fields))
+
+
+def _with_nulls_of_folders(rows: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+    """Return the rows with NULL where the value of a partition column goes into the folder of NULL.
+
+    A file that holds the column must not have another value there: Iceberg takes the file's
+    partition from the values and would skip the file in a search for NULL.
+    """
+    texts = [name for name in partition_by if isinstance(rows.schema[name].dataType, StringType)]
+    values = {name: sf.col(_quoted(name)) for name in texts}
+    return rows.withColumns(
+        {name: sf.when(~value.isin("", NULL_FOLDER), value) for name, value in values.items()}
+    )
 
 
 def write_stream(
