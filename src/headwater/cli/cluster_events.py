@@ -1,4 +1,4 @@
-"""What changed in a cluster between two looks at it, in lines for a terminal."""
+"""Describes the changes between two views of a cluster, in lines for a terminal."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ _MAX_PARTITION_LINES = 10
 
 @dataclass(frozen=True)
 class ClusterView:
-    """One look at a cluster: its live brokers, its controller, the state of each partition."""
+    """A cluster at one moment: its live brokers, its controller, the state of each partition."""
 
     brokers: frozenset[int] = frozenset()
     controller: int = -1

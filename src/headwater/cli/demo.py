@@ -27,7 +27,7 @@ _OFFSETS = "__consumer_offsets"
 
 @click.group("demo")
 def command() -> None:
-    """Show what Headwater does, on a cluster that lives as long as the demo."""
+    """Demonstrate Headwater on a temporary cluster."""
 
 
 @command.command("failover")
@@ -159,7 +159,7 @@ class _Load:
     # -- pauses
 
     def begin_interval(self) -> None:
-        """Forget the pauses so far."""
+        """Reset the pauses."""
         self._longest_ms = 0
 
     def longest_pause_ms(self) -> int:

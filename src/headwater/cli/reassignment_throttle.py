@@ -1,7 +1,7 @@
 """The throttle of moves: the settings that limit how fast new replicas are copied.
 
-The same settings that Kafka's kafka-reassign-partitions makes: rates on the brokers that take part,
-and in each topic the replicas that copy (KIP-73).
+They are the settings of kafka-reassign-partitions: rates on the brokers that take part, and in each
+topic the replicas that copy (KIP-73).
 """
 
 from collections.abc import Iterable

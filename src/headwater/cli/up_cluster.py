@@ -1,8 +1,8 @@
 """`headwater up --brokers N`: a cluster on this machine, one process per broker.
 
 This process serves nothing. It starts a store (unless a ZooKeeper is given) and the brokers, prints
-what happens to them, starts what ended, and stops everything in order: brokers one after another, so
-that each hands its partitions over, and the store last.
+their events, restarts processes that end, and stops everything in order: brokers one after another,
+so that each hands over its partitions, and the store last.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from headwater.processes.local_nodes import node_settings, replicated, unused_po
 from headwater.seams.clock import SystemClock
 
 QUICK_FAILOVER = {"zookeeper.session.timeout.ms": "6000"}
-"""Instead of Kafka's 18 s: on one machine, a session ends for no other reason than a dead broker."""
+"""Instead of Kafka's 18 s: on one machine, a session ends only if the broker is dead."""
 DEFAULT_PORT = 9092
 DEFAULT_FOLDER = "headwater-data"
 BROKERS_FOLDER = "brokers"
@@ -73,7 +73,7 @@ class _LocalCluster:
         self._ports = {at: first + at - 1 if first else unused_port() for at in ids}
         self._store: _Supervised | None = None
         self._brokers: dict[int, _Supervised] = {}
-        # While brokers start or stop, partitions without a leader are no news.
+        # While brokers start or stop, partitions without a leader are expected.
         self._serving = threading.Event()
         self._view = ClusterView()
         self._admin: BlockingAdmin | None = None
@@ -98,7 +98,7 @@ class _LocalCluster:
         self._say_ready()
 
     def _start_store(self) -> str:
-        # A port of its own: brokers must find a store that is started again.
+        # A fixed port: brokers must find a restarted store.
         child = store_process(self._folder / "store", self._store_port())
         self._store = _Supervised("the metadata store", child, SystemClock())
         self._store.launch()
@@ -142,7 +142,7 @@ class _LocalCluster:
     # -- serving
 
     def watch(self) -> None:
-        """Print what changes; start what ended."""
+        """Print changes; restart processes that end."""
         self._serving.set()
         never = threading.Event()
         while not never.wait(_WATCH_S):
@@ -171,7 +171,7 @@ class _LocalCluster:
         self._view = view
 
     def _print_warning(self, broker_id: int, line: str) -> None:
-        """Show what a broker warns of; its whole log is in a file."""
+        """Show the warnings of a broker; its whole log is in a file."""
         shown = (
             ("WARNING", "ERROR", "CRITICAL") if self._serving.is_set() else ("ERROR", "CRITICAL")
         )
@@ -197,7 +197,7 @@ class _LocalCluster:
 
 
 class _Supervised:
-    """A process that is started again when it ends; not forever if it ends at once each time."""
+    """A process that is restarted when it ends, a limited number of times if it ends at once."""
 
     def __init__(self, name: str, child: Child, clock: SystemClock) -> None:
         self.child = child
@@ -248,7 +248,7 @@ def _say(line: str) -> None:
 
 
 def _broker_port(client_port: int) -> int:
-    """Where a broker listens for others: the same at each start, so that it is known again."""
+    """Return the port for other brokers; the same at each start, so that they find it again."""
     above = client_port + BROKER_PORTS_ABOVE
     return above if above < 2**16 else client_port - BROKER_PORTS_ABOVE
 
@@ -261,6 +261,6 @@ def _refuse_single_broker(folder: Path) -> None:
 
 
 def _idle_folders(folder: Path, started: Iterable[int]) -> list[Path]:
-    """Data of brokers with a higher number than those that run."""
+    """Return the data folders of brokers with higher numbers than those that run."""
     found = (path for path in (folder / BROKERS_FOLDER).glob("*") if path.name.isdecimal())
     return sorted(path for path in found if int(path.name) not in set(started))

@@ -61,7 +61,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, kept by compaction even where that record is gone."""
+        """Offset of the last record; compaction keeps it even if that record is gone."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -113,9 +113,9 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield position and header of each whole batch; a cut or invalid tail ends the walk.
+    """Yield position and header of each whole batch; an incomplete or invalid tail ends the walk.
 
-    Only the lengths are checked: what is yielded may still fail its CRC.
+    Only the lengths are checked: a yielded batch may still fail its CRC.
     """
     pos = 0
     end = len(buf)

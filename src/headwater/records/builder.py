@@ -1,4 +1,4 @@
-"""New batches from records: for coordinators, tools, tests and the client."""
+"""Builds batches from records, for coordinators, tools, tests and the client."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def build_batch(
 ) -> bytearray:
     """Build a batch of at least one record; `now` is the time of records without a timestamp.
 
-    With `timestamp_type` 1 (LogAppendTime) it is the time of all of them.
+    With `timestamp_type` 1 (LogAppendTime) it is the time of all records.
     """
     if not records:
         raise ValueError("a batch holds at least one record")

@@ -2,9 +2,9 @@
 
 The `crc32c` package computes it in hardware, but importing the package also imports
 importlib.metadata (for its own version number) and argparse (for its command line): 45-80 ms here,
-a tenth of the time a broker may take to its first acknowledged record. So its extension module is
-loaded from inside the package without running the package's `__init__` (0.8 ms); where a release
-lays its files out in another way, the ordinary import answers.
+a tenth of a broker's budget until its first acknowledged record. So its extension module is loaded
+directly, without the package's `__init__` (0.8 ms); if a release has another file layout, the
+ordinary import is used.
 """
 
 from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_COLUMN_BYTES: Final = (1 << 31) - 1
-"""What int32 positions can reach."""
+"""The largest int32 position."""
 
 
 class Column(NamedTuple):

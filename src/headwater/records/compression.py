@@ -20,14 +20,14 @@ from headwater.records.batch import Buffer
 
 MAX_RATIO: Final = 1000
 RATIO_FREE_BYTES: Final = 1 << 20
-"""Up to this much output any ratio is fine: zstd packs a megabyte of zeros into 50 bytes."""
+"""Up to this much output any ratio is allowed: zstd packs a megabyte of zeros into 50 bytes."""
 
 _GZIP_WINDOW = 31
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_MAGIC = _XERIAL_HEADER[:8]
 _XERIAL_BLOCK = 32 << 10
 _FIRST_STEP = 64 << 10
-"""The first room for output, where the input does not say how much it becomes."""
+"""The first buffer for output, if the input does not state its uncompressed size."""
 _I32 = struct.Struct(">i")
 
 
@@ -144,7 +144,7 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _unlz4(data: Buffer, bound: int) -> bytes:
-    """Decode in steps: the library takes memory for all that it may write, not for what it does."""
+    """Decode in steps: the library allocates memory for the largest possible output."""
     from lz4.frame import LZ4FrameDecompressor  # type: ignore[import-untyped]
 
     stretch = LZ4FrameDecompressor()
@@ -170,9 +170,9 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
 
 
 def _unzstd(data: Buffer, bound: int) -> bytes:
-    """Decode into a buffer of our own size: the library's growing one knows no bound.
+    """Decode into our own buffer: the one of the library grows without a bound.
 
-    Java's frames do not say how long their contents are, so the buffer grows until they fit.
+    Java's frames do not state the size of their content, so the buffer grows until it fits.
     """
     from cramjam import DecompressionError, zstd
 

@@ -1,7 +1,7 @@
-"""Single records, for those who must see them: clients, coordinators, tools. Never the hot path.
+"""Single records, for clients, coordinators and tools. Never on the hot path.
 
-Timestamps are counted from the batch's first one in 64 bits that wrap, as Java's do: two clients
-that read the same bytes see the same time, however far apart the extremes are.
+Timestamps are deltas from the batch's first one in 64 bits that wrap, as in Java: two clients that
+read the same bytes see the same time, even for extreme values.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,11 +25,11 @@ Header: TypeAlias = tuple[str, bytes | None]
 _NULL = write_varint(-1)
 _NO_HEADERS = write_varint(0)
 _NOT_SHORT = 0x81
-"""Bits of a length's first byte: it is negative, or goes on in the next byte."""
+"""Bits of a length's first byte: it is negative, or continues in the next byte."""
 
 
 class Record(NamedTuple):
-    """One record. A builder numbers records itself and gives those without a time the present."""
+    """One record. A builder assigns offsets, and the current time to records without one."""
 
     offset: int = 0
     timestamp: int = NO_TIMESTAMP
@@ -39,10 +39,10 @@ class Record(NamedTuple):
 
 
 def decode_records(batch: Buffer, limit: int = MAX_UNCOMPRESSED_BYTES) -> list[Record]:
-    """The records of the batch at the start of `batch`; INVALID_RECORD where it is malformed.
+    """Return the records of the batch at the start of `batch`; INVALID_RECORD if it is malformed.
 
-    The checksum is not verified here. `limit` bounds what the records may take uncompressed; up to
-    it any ratio goes, because a batch that is stored must be readable.
+    The checksum is not verified here. `limit` bounds the uncompressed size of the records; up to
+    it any ratio is allowed, because a stored batch must be readable.
     """
     if len(batch) < HEADER_SIZE:
         raise _malformed(f"{len(batch)} bytes hold no record batch")
@@ -54,9 +54,9 @@ def decode_records(batch: Buffer, limit: int = MAX_UNCOMPRESSED_BYTES) -> list[R
 
 
 def decode_area(area: bytes, header: BatchHeader) -> list[Record]:
-    """The records of an uncompressed records area; every byte of it must be theirs.
+    """Return the records of an uncompressed records area, which they must fill exactly.
 
-    Numbers that take one byte are read in line: readers pass here once for each record.
+    Numbers of one byte are read inline: this runs for every record.
     """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     stamp = header.max_timestamp if header.log_append_time else None
@@ -97,7 +97,7 @@ def decode_area(area: bytes, header: BatchHeader) -> list[Record]:
 
 
 def encode_records(records: Iterable[Record], base_timestamp: int) -> bytes:
-    """The records area of a batch, uncompressed; offsets are counted from 0 in the order given."""
+    """Return the uncompressed records area of a batch; offsets count from 0 in the given order."""
     parts: list[bytes] = []
     for place, record in enumerate(records):
         encoded = _encode(record, place, base_timestamp)
@@ -106,18 +106,18 @@ def encode_records(records: Iterable[Record], base_timestamp: int) -> bytes:
 
 
 def read_bytes(area: bytes, pos: int) -> tuple[bytes | None, int]:
-    """The key or value at `pos`, None where it is null, and the position after it."""
+    """Return the key or value at `pos`, None for null, and the position after it."""
     size, pos = read_varint(area, pos)
     if size < 0:
         if size < -1:
             raise _malformed(f"a length is {size}")
         return None, pos
-    # What would end past the area is cut here; the position that passes the end gives it away.
+    # A slice past the end of the area is shorter; callers notice the position beyond the end.
     return area[pos : pos + size], pos + size
 
 
 def read_headers(area: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
-    """The headers at `pos`, and the position after them."""
+    """Return the headers at `pos`, and the position after them."""
     count, pos = read_varint(area, pos)
     if count < 0:
         raise _malformed(f"a record has {count} headers")
@@ -146,7 +146,7 @@ def _encode(record: Record, place: int, base_timestamp: int) -> bytes:
 
 
 def encode_headers(headers: Sequence[Header]) -> bytes:
-    """The headers as they end a record, with their count."""
+    """Encode the headers with their count, as at the end of a record."""
     parts = [write_varint(len(headers))]
     for key, value in headers:
         name = key.encode()
@@ -160,14 +160,14 @@ def _malformed(why: str) -> KafkaError:
 
 
 def wrap(value: int) -> int:
-    """`value` as 64 bits with a sign hold it."""
+    """Return `value` wrapped to a signed 64-bit number."""
     if INT64_MIN <= value <= INT64_MAX:
         return value
     return (value - INT64_MIN) % (1 << 64) + INT64_MIN
 
 
 def unreadable_format(magic: int) -> KafkaError:
-    """Why a batch of this format cannot be read."""
+    """Return the error for a batch of this format, which cannot be read."""
     if 0 <= magic < MAGIC:
         return KafkaError(
             E.UNSUPPORTED_FOR_MESSAGE_FORMAT,

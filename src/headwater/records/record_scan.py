@@ -1,12 +1,12 @@
-"""A walk over the records of one batch that makes no object for them.
+"""Walks over the records of one batch without making an object per record.
 
     record = length varint · attributes i8 (unused) · timestamp delta varlong · offset delta varint
              · key length varint (-1: null) · key · value length varint (-1: null) · value
              · header count varint · headers
     header = key length varint · key utf-8 · value length varint (-1: null) · value
 
-Structure is judged here, contents (keys, times, places) only summed up: a topic's rules are not
-known. Nothing is allocated by what a length or a count says.
+The walk checks the structure and summarizes keys, times and offsets: it does not know a topic's
+rules. No length or count causes an allocation.
 """
 
 from typing import TypeAlias
@@ -16,20 +16,20 @@ from headwater.records.batch import Buffer
 from headwater.records.varint import INT64_BYTES, read_varint
 
 _STEP = [1 + (byte >> 1) if byte < 0x80 and not byte & 1 else 0 for byte in range(256)]
-"""By the first byte of a key or value: bytes to its end, where that byte alone can tell."""
+"""The size of a key or value by its first byte, if that byte is the whole length."""
 _STEP[1] = 1
 
 
 RecordScan: TypeAlias = tuple[int, int, bool, bool]
-"""What a walk saw: smallest and largest timestamp delta, whether a record has no key, whether the
-offset deltas are 0, 1, 2 … (A plain tuple: the hot path takes it apart at once.)"""
+"""The result of a walk: smallest and largest timestamp delta, whether a record has no key, whether
+the offset deltas are 0, 1, 2 … (A plain tuple, which the hot path unpacks at once.)"""
 
 
 def scan_records(buf: Buffer, pos: int, end: int, count: int) -> RecordScan:
-    """Walk `count` records that must fill `buf[pos:end]`; INVALID_RECORD where they do not.
+    """Walk `count` records that must fill `buf[pos:end]`; INVALID_RECORD if they do not.
 
-    Unrolled, with the one-byte form of each number in line: single records go this way on the hot
-    path, and so does everything on its way into a compacted topic.
+    Unrolled, with the one-byte form of each number inline: this is the hot path for single records
+    and for compacted topics.
     """
     earliest = 1 << 64
     latest = -earliest
@@ -85,9 +85,9 @@ def scan_records(buf: Buffer, pos: int, end: int, count: int) -> RecordScan:
 def first_not_older(
     buf: Buffer, count: int, least_delta: int, least_place: int
 ) -> tuple[int, int] | None:
-    """Timestamp delta and offset delta of the first record that reaches both, or None.
+    """Return timestamp delta and offset delta of the first record that reaches both, or None.
 
-    Reads no further than that record, and of each record only the fields before its key.
+    Reads no further than that record, and only the fields before each key.
     """
     pos = 0
     try:
@@ -107,7 +107,7 @@ def first_not_older(
 
 
 def _skip(buf: Buffer, pos: int, index: int) -> tuple[int, int]:
-    """Length of the key or value at `pos`, and the position after it."""
+    """Return the length of the key or value at `pos`, and the position after it."""
     size, pos = read_varint(buf, pos)
     if size > 0:
         return size, pos + size

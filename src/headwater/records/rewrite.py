@@ -26,13 +26,13 @@ from headwater.records.validation import (
 )
 
 HEAVY_COUNT = 2_000
-"""A walk over more records than this takes longer than the loop may be held."""
+"""A walk over more records than this would hold the loop too long."""
 HEAVY_BYTES = 32 << 10
-"""So does decompressing more bytes than this."""
+"""Decompressing more bytes than this would hold the loop too long."""
 HEAVY_OUTPUT = 64 << 10
 """The most that a batch may decompress to on the loop; decompressing stops there."""
 HEAVY_RECOMPRESSION = 4 << 10
-"""Compressing takes even longer, at the highest levels by far."""
+"""The same for compressing, which takes longer, especially at high levels."""
 
 
 def prepare(

@@ -146,19 +146,20 @@ def _decompress(codec: int, batch: memoryview, rules: BatchRules, most: int) -> 
 
 
 class OutputTooLarge(KafkaError):
-    """More comes out of a compressed batch than the caller wants to see."""
+    """A compressed batch decompresses to more than the caller's limit."""
 
 
 class OffsetsOutOfPlace(Exception):
-    """The offset deltas of a sound batch are not 0, 1, 2 …: `rewrite` counts them again.
+    """The offset deltas of a valid batch are not 0, 1, 2 …: `rewrite` corrects them.
 
-    Kafka stores such deltas as they come if the batch is not compressed; if it is, Kafka means to
-    count again, but fails with UNKNOWN_SERVER_ERROR. A batch that is not walked is stored as it is.
+    Kafka stores such deltas unchanged if the batch is not compressed; if it is, Kafka tries to
+    correct them, but fails with UNKNOWN_SERVER_ERROR. A batch that is not walked is stored
+    unchanged.
     """
 
 
 class RecordsRefused(KafkaError):
-    """Records of a batch break the topic's rules, and with them falls the whole batch."""
+    """Records of a batch break the topic's rules, so the whole batch is refused."""
 
     def __init__(self, code: E, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -167,7 +168,7 @@ class RecordsRefused(KafkaError):
 
 
 def _fragment(batch: memoryview) -> KafkaError:
-    """Fewer bytes than a header has."""
+    """Return the error for fewer bytes than a header has."""
     if len(batch) >= OVERHEAD and HEADER_SIZE > _declared_size(batch) <= len(batch):
         return KafkaError(
             E.CORRUPT_MESSAGE,
@@ -181,7 +182,7 @@ def _declared_size(batch: memoryview) -> int:
 
 
 def _misframed(header: RawHeader, size: int, rules: BatchRules) -> KafkaError:
-    """Where the batch begins or ends wrongly, or is too large."""
+    """Return the error for a batch that begins or ends wrongly, or is too large."""
     declared = header[LENGTH] + OVERHEAD
     magic = header[MAGIC_BYTE]
     if declared < HEADER_SIZE and magic == MAGIC:
@@ -219,7 +220,7 @@ def _misframed(header: RawHeader, size: int, rules: BatchRules) -> KafkaError:
 
 
 def _inconsistent(header: RawHeader) -> KafkaError:
-    """The count or the attributes."""
+    """Return the error for an inconsistent count or invalid attributes."""
     attributes, last, count = header[ATTRIBUTES], header[LAST_OFFSET_DELTA], header[RECORD_COUNT]
     if count != last + 1 or count < 1:
         return KafkaError(E.INVALID_RECORD, f"{count} records cannot end at offset delta {last}")
@@ -259,7 +260,7 @@ def _check_header_times(
     earliest, latest = now_ms - rules.before_ms, now_ms + rules.after_ms
     if max_ms > latest or (first_ms < earliest and first_ms != NO_TIMESTAMP):
         if len(batch) <= NAMED_FAULTS_BYTES:
-            # Says which records are at fault.
+            # Names the offending records.
             with suppress(OffsetsOutOfPlace, OutputTooLarge):
                 check_records(batch, header, rules, now_ms, NAMED_FAULTS_OUTPUT)
         raise KafkaError(
@@ -269,7 +270,7 @@ def _check_header_times(
 
 
 def _judge_records(area: Buffer, header: RawHeader, rules: BatchRules, now_ms: int) -> None:
-    """Refuse the batch for the records that break a rule; times of -1 only look as if they did."""
+    """Refuse the batch if records break a rule; a timestamp of -1 does not."""
     earliest, latest = now_ms - rules.before_ms, now_ms + rules.after_ms
     faults: list[tuple[int, str]] = []
     code = E.INVALID_RECORD

@@ -1,6 +1,6 @@
-"""Zigzag varints, the numbers inside a record: small magnitudes take one byte, whatever the sign.
+"""Zigzag varints, the numbers inside a record: small magnitudes of either sign take one byte.
 
-(The variable-length numbers of the protocol around it are unsigned: those live in `wire`.)
+(The varints of the protocol are unsigned: see `wire`.)
 """
 
 from typing import Final
@@ -13,10 +13,10 @@ INT64_BYTES: Final = 10
 
 
 def read_varint(buf: Buffer, pos: int, longest: int = INT32_BYTES) -> tuple[int, int]:
-    """The number at `pos` and the position after it; IndexError where the buffer ends first.
+    """Return the number at `pos` and the position after it; IndexError if the buffer ends first.
 
-    `longest` is INT32_BYTES or INT64_BYTES: how many bytes the number may take. One that needs more
-    bits than that type has is refused with INVALID_RECORD, not cut.
+    `longest` is INT32_BYTES or INT64_BYTES, the most bytes of the number. A number that needs more
+    bits than the type has raises INVALID_RECORD.
     """
     byte = buf[pos]
     if byte < 0x80:
@@ -35,7 +35,7 @@ def read_varint(buf: Buffer, pos: int, longest: int = INT32_BYTES) -> tuple[int,
 
 
 def write_varint(value: int) -> bytes:
-    """`value` in as few bytes as it needs."""
+    """Encode `value` in as few bytes as possible."""
     bits = value << 1 if value >= 0 else ~(value << 1)
     if bits < 0x80:
         return _ONE_BYTE[bits]

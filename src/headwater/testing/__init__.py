@@ -1,4 +1,4 @@
-"""A real broker for tests: no containers, ready in milliseconds, gone without a trace.
+"""A real broker for tests: no containers, ready in milliseconds, cleaned up afterwards.
 
     from headwater.testing import Broker
 

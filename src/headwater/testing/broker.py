@@ -1,4 +1,4 @@
-"""One broker under a test's control, in a thread of the test's process or in a process of its own.
+"""One broker under a test's control, in a thread of the test's process or in its own process.
 
 In a thread it starts in milliseconds; as a process it can be killed like a real one.
 """
@@ -43,7 +43,7 @@ class Broker:
         self._host: Host = ProcessHost() if subprocess else ThreadHost()
 
     def start(self) -> "Broker":
-        """Start and wait until clients may come."""
+        """Start and wait until clients can connect."""
         settings = {
             **self.settings,
             "log.dirs": str(self.data_dir),
@@ -74,7 +74,7 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """The process that serves."""
+        """The id of the process that serves."""
         return self._host.pid
 
     def create_topic(
@@ -112,5 +112,5 @@ class Broker:
 
 
 def setting_text(value: str | float | bool) -> str:
-    """A setting as a properties file has it."""
+    """Return a setting as in a properties file."""
     return str(value).lower() if isinstance(value, bool) else str(value)

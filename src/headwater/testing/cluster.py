@@ -6,8 +6,8 @@
         cluster.create_topic("orders", partitions=3)
         cluster.kill(cluster.leader("orders", 0))
 
-Each broker is a process; so is the store, which needs no JVM. Every connection among them passes a
-relay of the test's process, so that links can be cut.
+Each broker is a process; so is the store, which needs no JVM. Every connection between them goes
+through a relay in the test's process, so that links can be cut.
 """
 
 import asyncio
@@ -97,15 +97,15 @@ class Cluster:
         return f"127.0.0.1:{self._nodes[broker_id].client_port}"
 
     def pid(self, broker_id: int) -> int:
-        """The process of a broker."""
+        """Return the process id of a broker."""
         return self._child(broker_id).pid
 
     def runs(self, broker_id: int) -> bool:
-        """Whether the broker's process lives, even if paused."""
+        """Return whether the broker's process lives, even if paused."""
         return self._child(broker_id).runs
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads the partition, once there is one."""
+        """Wait for a leader of the partition, and return it."""
 
         def led() -> int | None:
             leader = self._newest(topic, partition)
@@ -114,7 +114,7 @@ class Cluster:
         return self._wait(led, f"a leader of {topic}-{partition}")
 
     def controller(self) -> int:
-        """The broker that is controller, once there is one."""
+        """Wait for a controller, and return it."""
 
         def elected() -> int | None:
             found = self._administer().describe_cluster().controller_id
@@ -125,7 +125,7 @@ class Cluster:
     # -- its life
 
     def start(self) -> "Cluster":
-        """Start the store and all brokers, and wait until clients may come."""
+        """Start the store and all brokers, and wait until clients can connect."""
         try:
             self._start()
         except BaseException:
@@ -165,7 +165,7 @@ class Cluster:
         return broker_process({**self.settings, **settings, **racks})
 
     def stop(self, broker_id: int) -> None:
-        """Stop a broker in order: it hands its leaderships over first."""
+        """Stop a broker cleanly: it hands over its leaderships first."""
         self._child(broker_id).stop()
 
     def kill(self, *broker_ids: int) -> None:
@@ -181,7 +181,7 @@ class Cluster:
         self._child(broker_id).send(signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:
-        """Let a paused broker go on."""
+        """Let a paused broker continue."""
         self._child(broker_id).send(signal.SIGCONT)
 
     def start_broker(self, *broker_ids: int) -> None:
@@ -192,7 +192,7 @@ class Cluster:
             self._child(broker_id).wait_ready()
 
     def restart(self, broker_id: int) -> None:
-        """Stop a broker in order and start it again."""
+        """Stop a broker cleanly and start it again."""
         self.stop(broker_id)
         self.start_broker(broker_id)
 
@@ -205,7 +205,7 @@ class Cluster:
             self._relays.heal()
         children = [node.child for node in self._nodes.values() if node.child is not None]
         if children:
-            # A broker that stops hands over first; when all end, there is nobody to hand over to.
+            # A broker that stops hands over first; if all stop, no broker is left to take over.
             with ThreadPoolExecutor(len(children)) as threads:
                 list(threads.map(Child.kill if self._own_dir else Child.stop, children))
         if self._relays is not None:
@@ -220,9 +220,9 @@ class Cluster:
     # -- faults
 
     def partition(self, one: Node, other: Node, *, one_way: bool = False) -> None:
-        """Cut the link between two brokers, or of a broker and "zookeeper".
+        """Cut the link between two brokers, or between a broker and "zookeeper".
 
-        `one_way`: what `one` sends does not reach `other`, the opposite direction works.
+        `one_way` drops only what `one` sends to `other`.
         """
         relays = self._running_relays()
         for node in (one, other):
@@ -308,18 +308,18 @@ class Cluster:
         return self._admin
 
     def _newest(self, topic: str, partition: int) -> int:
-        """The leader in the newest epoch that any broker knows: one that is cut off knows an old one."""
+        """Return the leader in the newest epoch that any broker knows."""
         known = [view[topic, partition] for view in self._views() if (topic, partition) in view]
         newest = max(known, key=lambda row: row.leader_epoch, default=None)
         return NO_LEADER if newest is None else newest.leader_id
 
     def _views(self) -> list[_View]:
-        """The partitions as each running broker sees them; nothing from those that do not answer."""
+        """Yield the partitions as each running broker sees them; skip those that do not answer."""
         ports = [node.client_port for node in self._nodes.values() if node.runs]
         return self._running_relays().run(_views_at(ports))
 
     def _all_known(self) -> bool:
-        """Whether each broker tells its clients of all of them, and of a controller."""
+        """Return whether the metadata of each broker has all brokers and a controller."""
         for broker_id in self._nodes:
             with BlockingAdmin(bootstrap_servers=self.address(broker_id)) as admin:
                 described = admin.describe_cluster()
@@ -331,7 +331,7 @@ class Cluster:
     def _wait(
         self, found: Callable[[], T | None], for_what: str, timeout_s: float = WAIT_TIMEOUT_S
     ) -> T:
-        """Ask again until the answer is something, past every error of a cluster in motion."""
+        """Call `found` until it returns something, ignoring errors of a cluster in transition."""
         now_ms, problem = SystemClock().monotonic_ms, ""
         deadline = now_ms() + timeout_s * 1000
         while now_ms() < deadline:
@@ -358,7 +358,7 @@ class Cluster:
 
 
 class _Node:
-    """One broker of the cluster: its ports, and its process once that was made."""
+    """One broker of the cluster: its ports, and its process after the first start."""
 
     def __init__(self, rack: str) -> None:
         self.rack = rack
@@ -381,7 +381,7 @@ async def _views_at(ports: list[int]) -> list[_View]:
 
 
 async def _view_at(port: int) -> _View:
-    """What one broker says; a client would ask another one if that is nearer at hand."""
+    """Return the metadata of exactly this broker; a client may ask any of them."""
     connection = await ClientConnection.open(
         TcpNetwork(), "127.0.0.1", port, client_id="headwater-testing", timeout_s=_ASK_S
     )

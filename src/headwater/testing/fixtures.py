@@ -1,4 +1,4 @@
-"""Fixtures that pytest finds by itself once headwater is installed."""
+"""Fixtures that pytest finds automatically if headwater is installed."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def headwater_broker() -> "Iterator[Broker]":
-    """A fresh broker for one test; `headwater_broker.bootstrap` is its address."""
+    """A new broker for one test; `headwater_broker.bootstrap` is its address."""
     from headwater.testing.broker import Broker
 
     with Broker() as broker:

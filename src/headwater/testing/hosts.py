@@ -1,4 +1,4 @@
-"""Where a test's broker lives: a thread with a loop of its own, or another process."""
+"""Runs a test's broker: on a thread with its own loop, or in another process."""
 
 import asyncio
 import os
@@ -29,10 +29,10 @@ class Host(Protocol):
         """Start and return its address."""
 
     def stop(self) -> None:
-        """Stop cleanly; nothing happens if none runs."""
+        """Stop cleanly; do nothing if none runs."""
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """End the broker like a crash."""
 
 
 class ThreadHost:
@@ -94,7 +94,7 @@ class ThreadHost:
 
 
 class ProcessHost:
-    """A broker in a process of its own."""
+    """A broker in its own process."""
 
     def __init__(self) -> None:
         self._child: Child | None = None

@@ -1,4 +1,4 @@
-"""Unit tests of declared pipelines: the rows of one dataset, from rows that the test makes up.
+"""Unit tests of declared pipelines: computes the rows of one dataset from given rows.
 
     from headwater.testing.pipelines import records, rows_of
 
@@ -8,8 +8,8 @@
         assert [row.id for row in found.good.collect()] == ["a"]
         assert [row._reasons for row in found.refused.collect()] == [["has a price"]]
 
-No broker, no table and no checkpoint takes part. Streams are answered with batches, so the result
-is that of one micro-batch without state from before; operators that only streams have
+This needs no broker, table or checkpoint. Streaming reads return batches, so the result is that of
+one micro-batch without earlier state; operators that only streams have
 (`dropDuplicatesWithinWatermark`, `transformWithState`) fail as they do on any batch.
 """
 
@@ -34,7 +34,7 @@ class CheckedRows(NamedTuple):
     good: "DataFrame"
     """The rows that the dataset would get."""
     refused: "DataFrame"
-    """The rows that `expect_or_drop` sets aside, with the names of what they fail in `_reasons`."""
+    """The rows that `expect_or_drop` refuses, with the unmet expectations in `_reasons`."""
 
 
 def rows_of(
@@ -48,8 +48,8 @@ def rows_of(
 ) -> CheckedRows:
     """Compute a dataset or a flow of a project from given rows.
 
-    ExpectationError is raised where an `expect_or_fail` is not met, ValueError where a query reads
-    something that is not given.
+    Raises ExpectationError if an `expect_or_fail` is not met, ValueError if a query reads a dataset
+    or topic that is not given.
 
     Args:
         project: A loaded project, or its path: a folder, a pipeline.yml, a .py or a .sql file.
@@ -77,12 +77,12 @@ def rows_of(
 def records(
     spark: "SparkSession", values: Sequence[Any], *, topic: str = "topic", key: str | None = None
 ) -> "DataFrame":
-    """Records of a topic with Kafka's columns, for `rows_of(..., topics={...})`.
+    """Make records of a topic with Kafka's columns, for `rows_of(..., topics={...})`.
 
     Args:
         spark: The session.
         values: Bytes and text as they are, anything else as JSON; None is a tombstone.
-        topic: What the column `topic` says.
+        topic: The content of the column `topic`.
         key: The key of all records.
     """
     rows = [

@@ -1,11 +1,11 @@
 """Relays between the nodes of a test cluster: links that can be cut and healed.
 
-Every connection between two brokers, and every connection of a broker to the store, passes a relay
-of this process. A cut link keeps its connections open and delivers nothing, in one direction or in
-both, as a network does that drops packets; a healed link delivers what was held back.
+Every connection between two brokers, and every connection of a broker to the store, goes through a
+relay in this process. A cut link keeps its connections open and delivers nothing, in one direction
+or in both, as a network does that drops packets; a healed link delivers what was held back.
 
-A broker's listener has one relay for all other brokers. Who connects is in the client id of the
-first request (`broker-2-...`), so that nothing in a broker knows about relays.
+A broker's listener has one relay for all other brokers. The client id of the first request
+(`broker-2-...`) identifies the sender, so that brokers need not know about relays.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _BROKER = re.compile(rb"broker-(\d+)")
 
 
 class Relays:
-    """All relays of one cluster, on a thread with a loop of its own."""
+    """All relays of one cluster, on a thread with its own loop."""
 
     def __init__(self) -> None:
         self._loop = uvloop.new_event_loop()
@@ -166,7 +166,7 @@ async def _pump(
 
 
 async def _first_bytes(reader: asyncio.StreamReader) -> bytes:
-    """Everything up to the end of the client id in the first request."""
+    """Read everything up to the end of the client id in the first request."""
     head = await reader.readexactly(_CLIENT_ID_AT + 2)
     length = int.from_bytes(head[_CLIENT_ID_AT:], "big", signed=True)
     return head + await reader.readexactly(max(0, length))

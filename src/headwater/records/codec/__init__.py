@@ -1,8 +1,9 @@
 """The record codec of the clients: one contract, two implementations.
 
-The compiled one (`_codec.pyx`) is taken where it was built, else the one in plain Python; both pass
-the same tests and write the same bytes. HEADWATER_CODEC=pure or =compiled asks for one of them, and
-fails rather than to answer with the other. The broker needs neither: it touches no records.
+The compiled one (`_codec.pyx`) is used if it was built, otherwise the one in plain Python; both
+pass the same tests and write the same bytes. HEADWATER_CODEC=pure or =compiled requires one of
+them; the import fails if it is not available. The broker needs neither: it does not decode
+records.
 """
 
 import os
@@ -32,7 +33,7 @@ def _choose() -> str:
 
 
 NAME: Final = _choose()
-"""Which of the two is in use: "compiled" or "pure"."""
+"""The codec in use: "compiled" or "pure"."""
 
 if not TYPE_CHECKING:
     chosen = import_module(_MODULES[NAME])

@@ -1,6 +1,6 @@
-"""The hash by which Java's clients choose a partition: murmur2 over the bytes of a key.
+"""The hash with which Java's clients choose a partition: murmur2 over the bytes of a key.
 
-Every client must place a key where all the others do, so this is a matter of format, not of taste:
+All clients must choose the same partition for a key, so the hash is part of the format:
 partition = (murmur2(key) & 0x7fffffff) % partitions.
 """
 
@@ -10,11 +10,11 @@ _SEED = 0x9747B28C
 _MIX = 0x5BD1E995
 _BITS = 0xFFFFFFFF
 _WORDS = [Struct(f"<{count}I").unpack_from for count in range(17)]
-"""Readers of the whole words of keys up to 67 bytes; longer keys have theirs made when they come."""
+"""Readers of the whole words of keys up to 67 bytes; those of longer keys are made on demand."""
 
 
 def murmur2(key: bytes) -> int:
-    """Java's `Utils.murmur2`: 32 bits with a sign."""
+    """Return Java's `Utils.murmur2`: a signed 32-bit number."""
     size = len(key)
     count = size >> 2
     words = _WORDS[count] if count < len(_WORDS) else Struct(f"<{count}I").unpack_from

@@ -1,4 +1,4 @@
-"""The record codec of the clients in plain Python: the contract of `codec.py`, in one place."""
+"""The record codec of the clients in plain Python, with all names of the compiled one."""
 
 from headwater.records.codec.murmur import murmur2
 from headwater.records.codec.pure_columns import (

@@ -1,7 +1,6 @@
-"""Columns of records in plain Python: for completeness, at the price of an object per record.
+"""Columns of records in plain Python, with one object per record.
 
-Those who read or send tables by the million want the compiled codec; those who cannot have it get
-the same buffers here.
+Without the compiled codec, which is faster for large tables, this gives the same buffers.
 """
 
 from array import array
@@ -21,7 +20,7 @@ from headwater.records.rules import INT64_MAX, MAX_UNCOMPRESSED_BYTES
 
 
 class ColumnReader:
-    """Columns that grow by one batch after the other, of one partition or of several."""
+    """Collects columns batch by batch, from one or several partitions."""
 
     __slots__ = ("_rows", "count", "size")
 
@@ -41,9 +40,9 @@ class ColumnReader:
         control: bool = False,
         limit: int = MAX_UNCOMPRESSED_BYTES,
     ) -> int:
-        """Append the records of the batch at `pos`, but those below `from_offset`; its size.
+        """Append the records at and above `from_offset` of the batch at `pos`; return its size.
 
-        Errors as `decode_batch` has them; the columns then are as they were.
+        Raises the errors of `decode_batch`; the columns are unchanged then.
         """
         size, rows = decode_batch(buf, pos, check_crc, control=control, limit=limit)
         self._keep([row for row in rows if row[0] >= from_offset])
@@ -61,10 +60,10 @@ class ColumnReader:
         size: int = MAX_COLUMN_BYTES,
         limit: int = MAX_UNCOMPRESSED_BYTES,
     ) -> tuple[int, int, int]:
-        """Append the batch at `pos` and those behind it, up to `rows` or `size` in these columns.
+        """Append the batch at `pos` and those after it, up to `rows` or `size` in these columns.
 
-        Records below `from_offset` and above `last` are left out. The run ends as the one of
-        `decode_run` does, and returns the position, the offset and the epoch after it.
+        Records below `from_offset` and above `last` are left out. The run ends as in `decode_run`;
+        return the position, the offset and the epoch after it.
         """
         start, next_offset, epoch = pos, from_offset, -1
         while pos == start or (
@@ -94,7 +93,7 @@ class ColumnReader:
         self.size = grown
 
     def finish(self) -> Columns:
-        """Everything added since the last time."""
+        """Return everything added since the last call."""
         rows, self._rows = self._rows, []
         self.count = self.size = 0
         return Columns(
@@ -115,7 +114,7 @@ def decode_columns(
     from_offset: int = 0,
     limit: int = MAX_UNCOMPRESSED_BYTES,
 ) -> Columns:
-    """The records of all whole batches in `buf` that are no control batches."""
+    """Return the records of all whole batches in `buf`, except control batches."""
     reader = ColumnReader()
     for pos, _ in batches(buf):
         reader.add(buf, pos, check_crc, from_offset=from_offset, limit=limit)
@@ -130,10 +129,10 @@ def encode_columns(
     rows: Buffer | int,
     start: int = 0,
 ) -> int:
-    """Append rows of a table to a batch, from the `start`-th on; how many of them fitted.
+    """Append rows of a table to a batch, from index `start` on; return how many fit.
 
-    `rows` is the number of rows of the table, or which of them to take: their int32 indices.
-    `timestamps` is one for all, or an int64 for each row of the table.
+    `rows` is the number of rows of the table, or the int32 indices of the rows to append.
+    `timestamps` is one number for all rows, or an int64 for each.
     """
     if start < 0:
         raise ValueError("start is negative")
@@ -150,7 +149,7 @@ def encode_columns(
 
 
 def split_rows(keys: Column, count: int, partitions: int) -> list[bytearray]:
-    """For each partition the int32 indices of its rows by murmur2; last, those without a key."""
+    """Return the int32 indices of each partition's rows by murmur2; rows without a key last."""
     if partitions < 1:
         raise ValueError(f"{count} rows cannot be split to {partitions} partitions")
     rows = [array("i") for _ in range(partitions + 1)]
@@ -163,7 +162,7 @@ def split_rows(keys: Column, count: int, partitions: int) -> list[bytearray]:
 
 
 def _fields(column: Column) -> Callable[[int], bytes | None]:
-    """A reader of the column's rows; IndexError where a row is not wholly in its buffers."""
+    """Return a reader of the column's rows; IndexError if a row is not wholly in its buffers."""
     offsets = _numbers(column.offsets, "i")
     data = memoryview(column.data).cast("B")
     validity = None if column.validity is None else memoryview(column.validity).cast("B")

@@ -1,8 +1,8 @@
-"""Batches of a consumer, taken apart into light tuples, in plain Python.
+"""Decodes the batches of a consumer into tuples, in plain Python.
 
-The broker is not trusted: a batch that is damaged, cut, or made to cost memory ends in KafkaError.
-What comes out is what `record.decode_records` gives for the same batch. It is one loop without
-calls, because a consumer passes here once for each record.
+The broker is not trusted: a batch that is damaged, incomplete, or made to cost memory raises
+KafkaError. The result equals that of `record.decode_records`. It is one loop without calls, because
+it runs for every record.
 """
 
 from collections.abc import Iterable
@@ -45,10 +45,10 @@ Row: TypeAlias = tuple[int, int, int, bytes | None, bytes | None, tuple[Header, 
 T = TypeVar("T", bound=tuple[Any, ...])
 
 _PLACES = 1 << 31
-"""No record is further than this from the base offset."""
+"""The largest distance of a record from the base offset."""
 _LAST_BASE = INT64_MAX - _PLACES
 _NOT_SHORT = 0x81
-"""Bits of a length's first byte: it is negative, or goes on in the next byte."""
+"""Bits of a length's first byte: it is negative, or continues in the next byte."""
 
 
 def decode_batch(
@@ -59,11 +59,11 @@ def decode_batch(
     control: bool = False,
     limit: int = MAX_UNCOMPRESSED_BYTES,
 ) -> tuple[int, list[Row]]:
-    """Size and records of the batch at `pos`.
+    """Return the size and the records of the batch at `pos`.
 
-    A control batch has no records to show, unless `control` asks for them. `limit` is what the
-    records may take uncompressed. CORRUPT_MESSAGE: no whole and undamaged batch is here.
-    INVALID_RECORD: its records are malformed. MESSAGE_TOO_LARGE: they are more than `limit`.
+    A control batch has no records, unless `control` is set. `limit` bounds the uncompressed size of
+    the records. CORRUPT_MESSAGE: there is no whole and undamaged batch. INVALID_RECORD: its records
+    are malformed. MESSAGE_TOO_LARGE: they are larger than `limit`.
     """
     header, size = check_header(buf, pos, check_crc)
     if header[ATTRIBUTES] & CONTROL and not control:
@@ -80,9 +80,9 @@ def named_rows(
     from_offset: int,
     limit: int,
 ) -> Iterable[T]:
-    """Records of the batch at `pos`, whose header was checked, but those below `from_offset`.
+    """Return the records at and above `from_offset` of the batch at `pos`, with a checked header.
 
-    Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives.
+    Each is a `kind`, a class of tuples: the fields of `head`, then those of `decode_batch`.
     """
     if header[ATTRIBUTES] & CONTROL:
         return ()
@@ -112,7 +112,7 @@ def _all_rows(area: bytes, header: RawHeader) -> list[Row]:
 
 
 def _area(buf: Buffer, pos: int, size: int, header: RawHeader, limit: int) -> bytes:
-    """The records of a batch, uncompressed."""
+    """Return the records of a batch, uncompressed."""
     packed = memoryview(buf)[pos + HEADER_SIZE : pos + size]
     if not header[ATTRIBUTES] & CODEC_MASK and len(packed) <= limit:
         return bytes(packed)
@@ -120,7 +120,7 @@ def _area(buf: Buffer, pos: int, size: int, header: RawHeader, limit: int) -> by
 
 
 def check_header(buf: Buffer, pos: int, check_crc: bool) -> tuple[RawHeader, int]:
-    """Header and size of the whole batch at `pos`."""
+    """Return the header and the size of the whole batch at `pos`."""
     left = len(buf) - pos
     if pos < 0 or left < HEADER_SIZE:
         raise _corrupt(f"{left} bytes hold no record batch")
@@ -136,17 +136,17 @@ def check_header(buf: Buffer, pos: int, check_crc: bool) -> tuple[RawHeader, int
 
 
 def undamaged(buf: Buffer, pos: int, header: RawHeader) -> bool:
-    """Whether the batch at `pos` matches its checksum."""
+    """Return whether the batch at `pos` matches its checksum."""
     return crc32c(memoryview(buf)[pos + CRC_START : pos + header[LENGTH] + OVERHEAD]) == header[CRC]
 
 
 def _rows(area: bytes, header: RawHeader) -> list[Row]:  # noqa: C901, PLR0915
-    """The records that must fill `area`; each short form of a number is read in line.
+    """Return the records that must fill `area`; the short form of each number is read inline.
 
-    Long for speed: one call for each number would take the loop three times as long.
+    Long for speed: one call per number would make the loop three times slower.
     """
     base_offset, first_ms, count = header[BASE_OFFSET], header[BASE_TIMESTAMP], header[RECORD_COUNT]
-    # Near the ends of 64 bits even the smallest step may wrap: then none is read in line.
+    # Near the limits of 64 bits even the smallest step may wrap: then none is read inline.
     short = 0x80 if INT64_MIN + 64 <= first_ms <= INT64_MAX - 64 else 0
     rows: list[Row] = []
     add = rows.append

@@ -1,7 +1,7 @@
-"""Batches that stand one behind the other, read as one run, in plain Python.
+"""Decodes adjacent batches as one run, in plain Python.
 
-A run begins at a batch that the caller has looked at, and goes on over those that need no look:
-whole, in the format of today, neither control nor transactional, of the same leader epoch.
+A run begins at a batch that the caller has checked and continues over batches that need no check:
+whole, in format 2, neither control nor transactional, of the same leader epoch.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
 
 
 def read_end(buf: Buffer, offset: int, epoch: int) -> tuple[int, int]:
-    """Offset and epoch after the last whole batch in `buf`; as they were where there is none."""
+    """Return offset and epoch after the last whole batch in `buf`; unchanged without one."""
     pos, size = 0, len(buf)
     while pos + HEADER_SIZE <= size:
         header: RawHeader = HEADER.unpack_from(buf, pos)
@@ -43,12 +43,12 @@ def read_end(buf: Buffer, offset: int, epoch: int) -> tuple[int, int]:
 
 
 def after_last(header: RawHeader) -> int:
-    """The offset after a batch; a senseless one stays within 64 bits."""
+    """Return the offset after a batch, limited to 64 bits."""
     return min(header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1, INT64_MAX)
 
 
 def following(buf: Buffer, pos: int, epoch: int) -> RawHeader | None:
-    """The header of a batch at `pos` that goes on with a run of `epoch`; None where there is none."""
+    """Return the header of the batch at `pos` if it continues a run of `epoch`, else None."""
     left = len(buf) - pos
     if left < HEADER_SIZE:
         return None
@@ -74,12 +74,12 @@ def decode_run(
     wanted: int = 1,
     limit: int = MAX_UNCOMPRESSED_BYTES,
 ) -> tuple[int, int, int, list[T]]:
-    """Records of the batch at `pos` and of those behind it, until there are `wanted` of them.
+    """Decode the batch at `pos` and those after it, until there are `wanted` records.
 
-    Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives;
-    none is below `from_offset`. A run ends before a control or transactional batch, before another
-    leader epoch, and before a batch that cannot be read: the first one alone raises. Returns the
-    position, the offset and the epoch after the run, and the records.
+    Each is a `kind`, a class of tuples: the fields of `head`, then those of `decode_batch`; none is
+    below `from_offset`. A run ends before a control or transactional batch, before another leader
+    epoch, and before a batch that cannot be read; only the first one raises. Returns the position,
+    the offset and the epoch after the run, and the records.
     """
     header, size = check_header(buf, pos, check_crc)
     rows = list(named_rows(buf, pos, header, kind, head, from_offset, limit))

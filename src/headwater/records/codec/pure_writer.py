@@ -1,9 +1,8 @@
-"""Batches of a producer, filled record by record, in plain Python.
+"""Builds the batches of a producer record by record, in plain Python.
 
-What comes out is what `builder.build_batch` gives for the same records, byte for byte. It is laid
-out for speed: a record costs one list append when it is sent, which those who are in a hurry may
-make themselves (`room_for`), and is measured and encoded later, in bulk, by functions that loop in
-C. No object is made per record.
+The result equals that of `builder.build_batch`, byte for byte. It is designed for speed: a record
+costs one list append when it is sent, which callers may do themselves (`room_for`), and is measured
+and encoded later, in bulk, by functions that loop in C. No object is made per record.
 """
 
 from bisect import bisect_right
@@ -24,19 +23,19 @@ _LARGEST: Final = (1 << 31) - 1
 _ROOM: Final = bytes(HEADER_SIZE)
 """Room for the header."""
 _CHUNK: Final = 1024
-"""Values that `extend` handles at once."""
+"""The number of values that `extend` handles at once."""
 _KEPT: Final = 1 << 14
-"""The encoded forms of lengths below this are kept."""
+"""The encoded forms of lengths below this are cached."""
 _EDGES: Final = (64, 1 << 13, 1 << 20, 1 << 27, 1 << 31)
-"""Records from these numbers on need one byte more for their number."""
+"""From these numbers on, a record's number needs one byte more."""
 _AT_ONCE: Final = b"\x00\x00"
-"""Attributes and timestamp of a record that is of the same millisecond as the batch's first."""
+"""Attributes and timestamp of a record in the same millisecond as the batch's first."""
 _FEW: Final = 16
-"""The heads of records are kept for this many sizes of values."""
+"""The number of value sizes for which the heads of records are cached."""
 
 
 class _Varints(dict[int, bytes]):
-    """Encoded numbers that are not negative."""
+    """Encoded nonnegative numbers."""
 
     def __missing__(self, number: int) -> bytes:
         encoded = write_varint(number)
@@ -46,7 +45,7 @@ class _Varints(dict[int, bytes]):
 
 
 class _AfterNoHeaders(dict[int, bytes]):
-    """Encoded lengths of records, behind the header count (none) of the record before."""
+    """Encoded lengths of records, after the header count (0) of the previous record."""
 
     def __missing__(self, number: int) -> bytes:
         encoded = b"\x00" + write_varint(number)
@@ -56,7 +55,7 @@ class _AfterNoHeaders(dict[int, bytes]):
 
 
 class _WithLength(dict[int, int]):
-    """By the length of something: its bytes together with those of the encoded length."""
+    """The size of a field with its encoded length, by its length."""
 
     def __missing__(self, size: int) -> int:
         whole = len(_VARINTS[size]) + size
@@ -66,7 +65,7 @@ class _WithLength(dict[int, int]):
 
 
 class _Lengths(dict[int, bytes]):
-    """By the length of a value: the bytes right before it in a record without a key."""
+    """The bytes before a value in a record without a key, by the value's length."""
 
     def __missing__(self, size: int) -> bytes:
         encoded = b"\x01" + write_varint(size)
@@ -76,10 +75,10 @@ class _Lengths(dict[int, bytes]):
 
 
 class _Heads(dict[int, bytes]):
-    """By the length of its value: the first bytes of a record that has no key and no headers.
+    """The first bytes of a record without key and headers, by the length of its value.
 
-    `inner` is how many bytes its timestamp and its number take. The byte before the length is the
-    header count (none) of the record before it: one part less to join.
+    `inner` is the size of its timestamp and its number. The byte before the length is the header
+    count (0) of the previous record, which saves one part to join.
     """
 
     def __init__(self, inner: int) -> None:
@@ -93,7 +92,7 @@ class _Heads(dict[int, bytes]):
 
 
 class _Sizes(dict[int, int]):
-    """By the length of its value: the bytes of the whole record of which `heads` has the head."""
+    """The size of a whole record whose head is in `heads`, by the length of its value."""
 
     def __init__(self, heads: _Heads) -> None:
         self.heads = heads
@@ -114,7 +113,7 @@ _SIZES: Final = [_Sizes(heads) for heads in _HEADS]
 
 
 class _Stretch:
-    """Successive records whose timestamps are equal and whose numbers take as many bytes."""
+    """Consecutive records with equal timestamps and numbers of equal encoded size."""
 
     __slots__ = ("inner", "plain", "prefix", "start", "timestamp")
 
@@ -122,17 +121,17 @@ class _Stretch:
         self.start = start
         self.timestamp = timestamp
         self.prefix = prefix
-        """Attributes and timestamp as each of them has it."""
+        """The encoded attributes and timestamp of each of them."""
         self.inner = inner
         self.plain = True
-        """None of them has a key, a header or a null value."""
+        """Whether none of them has a key, a header or a null value."""
 
 
 class BatchWriter:
-    """One batch that is being filled, by one thread at a time.
+    """A batch under construction, for one thread at a time.
 
-    `size` is exact: what the batch takes uncompressed, with its header. After `finish` nothing fits
-    any more; `finish` itself may be called again, for the same records under another identity.
+    `size` is the exact uncompressed size of the batch with its header. After `finish` the batch is
+    full; `finish` itself may be called again, for the same records under another identity.
     """
 
     __slots__ = (
@@ -144,18 +143,18 @@ class BatchWriter:
         self.values: list[bytes | None] = []
         """The values of all records. Callers may append as many as `room_for` allows."""
         self._measured = 0
-        """How many of them `_size` includes."""
+        """The number of values that `_size` includes."""
         self._size = HEADER_SIZE
         self._limit = min(size_limit, _LARGEST)
         self._timestamp: int | None = None
         self._edge = 0
         self._inner = 0
-        """What every record of the stretch has beside key and value."""
+        """The bytes of every record of the stretch besides key and value."""
         self._keyed = False
-        """The last record has a key, and so its stretch is known not to be plain."""
+        """Whether the last record has a key, so that its stretch is not plain."""
         self._sizes: dict[int, int] = _SIZES[0]
         self._keys: list[bytes | None] = []
-        """Keys of the first records; those of the rest are null."""
+        """Keys of the first records; the other keys are null."""
         self._headers: dict[int, bytes] = {}
         """Encoded headers by the number of their record."""
         self._stretches: list[_Stretch] = []
@@ -173,10 +172,10 @@ class BatchWriter:
         return self._size
 
     def room_for(self, timestamp: int, widest: int) -> int:
-        """How many values of up to `widest` bytes may be appended to `values` by hand.
+        """Return how many values of up to `widest` bytes the caller may append to `values`.
 
-        They become records of `timestamp` without key and headers. None at all where another record
-        must come first that goes through `append`, or where the batch is full.
+        They become records of `timestamp` without key and headers. 0 if the next record must go
+        through `append`, or if the batch is full.
         """
         if timestamp != self._timestamp:
             return 0
@@ -220,7 +219,7 @@ class BatchWriter:
         return self._append(timestamp, key, value, headers)
 
     def _measure(self) -> None:
-        """Count the bytes of values that were appended by hand."""
+        """Count the bytes of values that callers appended."""
         late = self.values[self._measured :]
         self._keyed = False
         self._size += sum(map(self._sizes.__getitem__, map(len, late)))  # type: ignore[arg-type]
@@ -229,8 +228,7 @@ class BatchWriter:
     def extend(self, timestamp: int, values: Sequence[bytes | None], start: int) -> int:
         """Append values without keys from `values[start]` on, and return how many fitted.
 
-        An item that is not a value ends it like a full batch; as the first item it is refused with
-        TypeError.
+        An invalid item ends the call like a full batch; TypeError if it is the first item.
         """
         if start < 0:
             raise ValueError("start is negative")
@@ -304,7 +302,7 @@ class BatchWriter:
         else:
             stretch = self._next_stretch(timestamp)
         encoded_headers = encode_headers(headers) if headers else b"\x00"
-        # The usual kinds are looked up in line: a call for each would double the time.
+        # The usual kinds are looked up inline: a call for each would double the time.
         body = 1 + stretch.inner + len(encoded_headers)
         body += _WITH_LENGTH[len(key)] if type(key) is bytes else _space(key)
         body += _WITH_LENGTH[len(value)] if type(value) is bytes else _space(value)
@@ -329,13 +327,13 @@ class BatchWriter:
         return number
 
     def repair(self) -> None:
-        """Forget the traces of an append that Ctrl-C interrupted before its record was in `values`."""
+        """Undo an append that Ctrl-C interrupted before its record was in `values`."""
         count = len(self.values)
         while self._stretches and self._stretches[-1].start >= count:
             self._stretches.pop()
         del self._keys[count:]
         self._headers = {number: row for number, row in self._headers.items() if number < count}
-        self._timestamp = None  # the next record begins a stretch of its own
+        self._timestamp = None  # the next record begins a new stretch
         self._keyed = False
 
     def _refuse(self, size: int) -> int:
@@ -361,7 +359,7 @@ class BatchWriter:
         self._inner = 2 + stretch.inner
 
     def _extend(self, values: Sequence[bytes | None]) -> int:
-        """Append as many of these as fit; none if one of them is not plain bytes."""
+        """Append as many values as fit; none if one of them is not plain bytes."""
         if list(map(type, values)).count(bytes) != len(values):
             return 0
         sizes = map(self._sizes.__getitem__, map(len, values))  # type: ignore[arg-type]
@@ -444,7 +442,7 @@ class BatchWriter:
 
 
 def _encode_alike(heads: list[bytes], values: list[bytes]) -> list[bytes]:
-    """Plain records of the batch's first millisecond with values of one size."""
+    """Encode plain records of the batch's first millisecond with values of one size."""
     parts = [b""] * (2 * len(values))
     parts[0::2] = heads
     parts[1::2] = values
@@ -454,9 +452,9 @@ def _encode_alike(heads: list[bytes], values: list[bytes]) -> list[bytes]:
 
 
 _heads: dict[int, list[bytes]] = {}
-"""By the size of values: the bytes between two of them, for each number of the second record."""
+"""The bytes between two values for each number of the second record, by the size of values."""
 _places_known: list[bytes] = []
-"""`_AT_ONCE` with the number of the record, as far as batches have needed it (to the second edge)."""
+"""`_AT_ONCE` with each record number, as far as batches have needed it (to the second edge)."""
 
 
 def _heads_alike(size: int, end: int) -> list[bytes]:
@@ -465,7 +463,7 @@ def _heads_alike(size: int, end: int) -> list[bytes]:
     if known is None:
         if len(_heads) >= _FEW:
             _heads.clear()
-        _heads[size] = []  # made when values of this size come again
+        _heads[size] = []  # built when values of this size occur again
         return []
     if end > _EDGES[1]:
         return []
@@ -479,7 +477,7 @@ def _heads_alike(size: int, end: int) -> list[bytes]:
 
 
 def _places(prefix: bytes, start: int, end: int) -> list[bytes]:
-    """`prefix` with each of the encoded numbers `start` to `end` (not included)."""
+    """Return `prefix` with each of the encoded numbers from `start` to `end`, exclusive."""
     global _places_known  # noqa: PLW0603 - replaced as a whole: other threads may read the old one
     if prefix != _AT_ONCE or end > _EDGES[1]:
         return [prefix + _VARINTS[number] for number in range(start, end)]

@@ -1,9 +1,9 @@
-"""Reads batches whose records are all alike, column by column instead of record by record.
+"""Reads batches of uniform records column by column instead of record by record.
 
 Without keys and headers, with values of one size and times close together, every field is at a fixed
 distance from the previous one: a slice with a step compares it in all records at once, and one
-`struct` takes all values out. Batches of one shape tend to come one after the other, so that their
-layout is remembered; the size of the area alone rules out nearly every other batch.
+`struct` reads all values. Batches of one shape tend to follow each other, so their layout is
+cached; the size of the area alone rules out nearly every other batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from headwater.records.rules import INT64_MAX, INT64_MIN
 from headwater.records.varint import read_varint, write_varint
 
 _FEWEST: Final = 6
-"""Fewer records are read one by one as quickly."""
+"""The fewest records for which this is faster than one by one."""
 _ONE_BYTE: Final = 64
 _TWO_BYTES: Final = 8192
 """Numbers of records from here on take more bytes."""
@@ -52,7 +52,7 @@ class _Layout:
     def _add(
         self, start: int, first: int, rows: int, width: int, size_field: bytes, value_size: int
     ) -> tuple[str, int]:
-        """Records from the `first` on, whose places take `width` bytes; their form and their end."""
+        """Add records from `first` on with numbers of `width` bytes; return their format and end."""
         body = _ATTRIBUTES_TO_KEY - 1 + width + len(size_field) + value_size + 1
         length = write_varint(body)
         step = len(length) + body
@@ -73,7 +73,7 @@ class _Layout:
         return f"{step - value_size - 1}x{value_size}sx" * rows, stop
 
     def fits(self, area: bytes) -> bool:
-        """Return whether these are such records, whatever their times."""
+        """Return whether the area has this layout, with any timestamps."""
         for where, expected in self.fields:  # noqa: SIM110 - all() takes twice the time
             if area[where] != expected:
                 return False
@@ -81,7 +81,7 @@ class _Layout:
 
 
 _layouts: dict[tuple[int, int], _Layout] = {}
-"""The last one seen for each count and size. Threads may replace entries: each is whole."""
+"""The last layout for each count and size. Threads may replace entries: each is complete."""
 
 
 def uniform_columns(area: bytes, header: RawHeader) -> Column | None:
