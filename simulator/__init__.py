@@ -1,5 +1,5 @@
-"""Whole brokers in one thread: simulated time, disk, network and threads, all drawn from one seed.
+"""Runs whole brokers in one thread, on simulated time, disks, networks and threads, from one seed.
 
-A seed gives the same run on any machine, to the last byte: nothing here may read a real clock, a
-real disk, the order of a set, or the address of an object. Only tests and tools import this room.
+A seed gives the same run on any machine, to the last byte: this package must not read a real clock,
+a real disk, the order of a set, or the address of an object. Only tests and tools import it.
 """

@@ -1,7 +1,7 @@
-"""Bugs on demand: a checker that never fails proves nothing, so it must find each of these.
+"""Planted bugs: a checker that never fails proves nothing, so it must find each of these.
 
-Each is a mistake that a broker of this kind has made somewhere. It is planted into the code under
-test for the length of one run.
+Each is a mistake that some broker of this kind has made. It is patched into the code under test for
+one run.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ Planting = Callable[[], AbstractContextManager[None]]
 
 @contextmanager
 def _reply_before_write() -> Iterator[None]:
-    """Producers hear of success when the batch is staged; the write may never come."""
+    """Producers are acknowledged when the batch is staged, before it is written."""
     stage = Replica._stage
 
     def eager(self: Replica, batch: Any, header: Any, pending: Any, acks: int, now_ms: int) -> None:
@@ -46,7 +46,7 @@ def _reply_before_write() -> Iterator[None]:
 
 @contextmanager
 def _reply_before_sync() -> Iterator[None]:
-    """flush.messages=1 is taken for a wish."""
+    """flush.messages=1 is ignored."""
     translate = TopicPolicy.of.__func__  # type: ignore[attr-defined]
 
     def careless(cls: type[TopicPolicy], *args: Any) -> TopicPolicy:
@@ -71,14 +71,14 @@ class _Anything:
 
 @contextmanager
 def _torn_tail_served() -> Iterator[None]:
-    """Recovery believes whatever has the right length."""
+    """Recovery accepts any bytes of the right length."""
     with patch("headwater.log.batch_scan.crc32c", lambda _: _Anything()):
         yield
 
 
 @contextmanager
 def _producers_forgotten() -> Iterator[None]:
-    """A restart forgets who wrote what, so that a retry is written twice."""
+    """A restart loses the producers' states, so that a retry is written twice."""
 
     def forget(_: LogSegments, producers: ProducerStates, *_args: Any) -> Replayed:
         producers.restore(())
@@ -100,7 +100,7 @@ def _journal_not_synced() -> Iterator[None]:
 
 @contextmanager
 def _folder_not_synced() -> Iterator[None]:
-    """The bytes of a new segment are on the disk, its name is not (KAFKA-16541 and kin)."""
+    """The bytes of a new segment are synced, its name is not (as in KAFKA-16541)."""
 
     def run(self: FlushWork) -> None:
         with patch.object(type(self._files), "sync_dir", lambda *_: None):
@@ -113,7 +113,7 @@ def _folder_not_synced() -> Iterator[None]:
 
 @contextmanager
 def _short_write_believed() -> Iterator[None]:
-    """The count of a write is not looked at (KAFKA-4576)."""
+    """The count of a short write is ignored (KAFKA-4576)."""
 
     def append(self: Segment, buffers: Any, batches: Any, total: int, interval: int) -> None:
         self._files.pwritev(self._descriptors.of(self.path), buffers, self.size)
@@ -125,14 +125,14 @@ def _short_write_believed() -> Iterator[None]:
 
 @contextmanager
 def _flush_outlives_deletion() -> Iterator[None]:
-    """A flush that is under way does not learn that its partition was deleted."""
+    """A flush in progress does not notice that its partition was deleted."""
     with patch.object(Presence, "end", lambda _: None):
         yield
 
 
 @contextmanager
 def _checkpoint_of_another_topic() -> Iterator[None]:
-    """A checkpoint is believed by the name of the topic: the former one's offsets count."""
+    """A checkpoint is matched by topic name: the offsets of a former topic count."""
 
     def of(self: LogRows, partition: TopicPartition, topic_id: Uuid) -> LogRow:
         return self._rows.get(partition, self._absent)._replace(topic_id=topic_id)
@@ -143,27 +143,27 @@ def _checkpoint_of_another_topic() -> Iterator[None]:
 
 @contextmanager
 def _removal_not_synced() -> Iterator[None]:
-    """A new partition takes the name of one whose removal a power cut can undo."""
+    """A new partition takes the name of one whose removal a power failure can undo."""
     with patch.object(LogDir, "sync_renames", lambda _: None):
         yield
 
 
 @contextmanager
 def _descriptors_taken_for_the_disk() -> Iterator[None]:
-    """A process without descriptors takes its disk for broken."""
+    """A process that runs out of descriptors considers its disk broken."""
     with patch("headwater.broker.storage_health.EXHAUSTED", frozenset()):
         yield
 
 
 @contextmanager
 def _any_clock_believed() -> Iterator[None]:
-    """What the wall clock says is true, also after it jumped by years."""
+    """The wall clock is trusted even after it jumped by years."""
     with patch.object(WallClockWatch, "believed_ms", lambda self: self._clock.wall_ms()):
         yield
 
 
 class Bug(NamedTuple):
-    """A mistake, and the trouble that brings it to light soonest."""
+    """A bug, and the faults that reveal it soonest."""
 
     plant: Planting
     kind: str
@@ -192,7 +192,7 @@ BUGS: dict[str, Bug] = {
 
 
 def simulate_buggy(seed: int, name: str) -> Verdict:
-    """One run of the code with a bug in it, under the weather that the bug likes least."""
+    """Run the code with a bug, under the faults that reveal it soonest."""
     bug = BUGS[name]
     drawn = FaultPlan.of(seed)
     fault_plan = replace(

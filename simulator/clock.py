@@ -1,11 +1,11 @@
-"""The clock of a simulated machine: virtual time, and a wall that may be set wrong."""
+"""The clock of a simulated machine: virtual time, and a wall clock that may be wrong."""
 
 from collections.abc import Callable
 
 from simulator.loop import Scheduler
 
 START_WALL_MS = 1_700_000_000_000
-"""Virtual time zero is some day in 2023."""
+"""Virtual time zero, a day in 2023."""
 
 
 class SimClock:
@@ -14,10 +14,10 @@ class SimClock:
     def __init__(self, scheduler: Scheduler, skew_ms: Callable[[], int] = lambda: 0) -> None:
         self._scheduler = scheduler
         self._skew_ms = skew_ms
-        """How far the wall clock is off now."""
+        """The current error of the wall clock."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, as far as this machine knows."""
+        """Milliseconds since 1970, by this machine's wall clock."""
         return START_WALL_MS + self._skew_ms() + self._scheduler.now_us // 1000
 
     def monotonic_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""A world from a seed: time, a network, machines, and a loop for their clients.
+"""A simulated world from a seed: time, a network, machines, and a loop for their clients.
 
 With `session_ms` the brokers share a simulated ZooKeeper and form one cluster. Without it each has a
 metadata store of its own, in its process or, with `remote_store`, behind links to the host "store".
@@ -61,13 +61,14 @@ class Cluster:
         self.clock = SimClock(self.scheduler)
         self.clients = SimLoop(self.scheduler, "clients")  # type: ignore[abstract]
         self.client_loops: list[SimLoop] = []
-        """Clients that run as processes of their own."""
+        """Clients that run as their own processes."""
         self.auditing = False
-        """Whether ordinary clients are kept out while what a power cut left is looked at."""
+        """Whether ordinary clients are kept out during the audit after a power failure."""
         self._log = _Complaints(self.scheduler, self.nodes)
 
     def __enter__(self) -> "Cluster":
-        # A collection comes at a moment that no seed decides, and runs what clients left behind.
+        # Garbage collection runs at moments that no seed decides, and would run finalizers of
+        # clients.
         gc.disable()
         self._log.attach()
         return self
@@ -81,11 +82,11 @@ class Cluster:
         self._log.detach()
 
     def run(self, work: Coroutine[Any, Any, Any], limit_s: float = 600.0) -> Any:
-        """Let a client's coroutine run to its end, and everything else beside it."""
+        """Run the world until a client's coroutine ends."""
         return self.clients.run(work, limit_s)
 
     def wait(self, done: Callable[[], bool], limit_s: float = 60.0) -> None:
-        """Let things happen until `done`."""
+        """Run the world until `done`."""
         self.scheduler.run_until(done, limit_s)
 
     @property
@@ -109,12 +110,12 @@ class Cluster:
 
     @property
     def complaints(self) -> list[str]:
-        """What must not have happened, but did."""
+        """Everything that must not happen and did."""
         return self.scheduler.complaints
 
 
 class _Complaints(logging.Handler):
-    """Exceptions that the product caught and logged are complaints too, but for the disk's."""
+    """Turns exceptions that the product logged into complaints, except for planned disk errors."""
 
     def __init__(self, scheduler: Scheduler, nodes: Sequence[Node]) -> None:
         super().__init__(logging.ERROR)
@@ -123,7 +124,7 @@ class _Complaints(logging.Handler):
         self._before: tuple[int, bool] = (logging.NOTSET, True)
 
     def attach(self) -> None:
-        """Listen to the product's log, and let nobody else."""
+        """Take over the product's log."""
         product = logging.getLogger("headwater")
         self._before = (product.level, product.propagate)
         product.setLevel(logging.ERROR)
@@ -131,13 +132,13 @@ class _Complaints(logging.Handler):
         product.addHandler(self)
 
     def detach(self) -> None:
-        """Leave the log as it was."""
+        """Restore the log."""
         product = logging.getLogger("headwater")
         product.removeHandler(self)
         product.level, product.propagate = self._before
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line of the log."""
+        """Handle one line of the log."""
         self._scheduler.trace.note(f"log: {record.getMessage()}")
         failure = record.exc_info[1] if record.exc_info else None
         if failure is not None and not _of_the_disk(failure):
@@ -149,7 +150,7 @@ class _Complaints(logging.Handler):
 
 
 def _of_the_disk(failure: BaseException) -> bool:
-    """Whether it was planned: the code under test may say what the disk did to it."""
+    """Return whether the failure was a planned disk error, which the product may log."""
     if isinstance(failure, KafkaError):
         return failure.code is E.KAFKA_STORAGE_ERROR
     return isinstance(failure, OSError | Crashed)

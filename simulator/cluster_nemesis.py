@@ -1,4 +1,4 @@
-"""Brings the troubles of a plan to a cluster, and undoes each when its time is over."""
+"""Causes the troubles of a plan in a cluster, and undoes each when its time is over."""
 
 import asyncio
 from collections import Counter
@@ -28,13 +28,13 @@ SLOW_LINK_MS = 400
 OPERATOR_LIMIT_S = 8.0
 RESTART_LIMIT_S = 6.0
 OPERATIONS = 30
-"""Within how many file operations a process dies that is to die at one."""
+"""The most file operations before a planned crash at an operation."""
 SLOW_MS = 600
 STOP_LIMIT_S = 20.0
 
 
 class ClusterNemesis:
-    """Runs on the loop of nobody: what it does is done to everyone."""
+    """Runs outside of all simulated processes."""
 
     def __init__(self, cluster: Cluster, plan: ClusterPlan, fleet: Fleet) -> None:
         assert cluster.zookeeper is not None
@@ -44,15 +44,15 @@ class ClusterNemesis:
         self._troubles = plan.troubles
         self._fleet = fleet
         self._lossy: Node | None = None
-        """The machine that lost power last, until it has everything again."""
+        """The machine that lost power last, until it is in sync again."""
         self._view = StoreView(cluster.zookeeper.tree)
         self._slowest_network_ms = plan.slowest_network_ms
         self._under_way = 0
         self.injected: Counter[str] = Counter()
-        """How often each kind of trouble really came."""
+        """How often each kind of trouble occurred."""
 
     def begin(self) -> None:
-        """Plan everything from now on."""
+        """Schedule all troubles from now on."""
         loop = self._cluster.clients
         for trouble in self._troubles:
             self._under_way += 1
@@ -60,7 +60,7 @@ class ClusterNemesis:
 
     @property
     def done(self) -> bool:
-        """Whether every trouble has come and is over."""
+        """Whether every trouble is over."""
         return self._under_way == 0
 
     def _start(self, trouble: Trouble) -> None:
@@ -225,10 +225,10 @@ class ClusterNemesis:
                 node.start()
 
     def _may_end(self, *, power_cut: bool = False) -> bool:
-        """Whether a process may end without acknowledged records being lost by right.
+        """Return whether a process may end without a legitimate loss of acknowledged records.
 
-        A machine loses its power only while every replica is in sync: each record is on a machine
-        that has power. Until it is in sync again, the others stay.
+        A machine loses power only while every replica is in sync, so that each record is on a
+        machine with power. Until it is in sync again, the others must stay up.
         """
         if self._lossy is not None and self._is_well():
             self._lossy = None
@@ -281,13 +281,13 @@ class ClusterNemesis:
         return session != 0
 
     def _delete_controller(self) -> bool:
-        """As somebody with zkCli would."""
+        """Delete /controller, as an operator could with zkCli."""
         return self._zookeeper.remove(CONTROLLER)
 
     # -- leaders
 
     async def _move_leaders(self, trouble: Trouble, chance: Stream) -> bool:
-        """An operator changes the order of replicas and elects the first, again and again."""
+        """Repeatedly change the order of replicas and elect the first one, like an operator."""
         topics = self._view.topics()
         places = [TopicPartition(name, 0) for name in topics if name != "events"]
 

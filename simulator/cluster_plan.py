@@ -1,7 +1,7 @@
-"""What happens to a cluster in one run: its size, its settings, and its troubles, all from a seed.
+"""The plan of one run of a cluster: its size, its settings, and its troubles, all from a seed.
 
-A plan is data. Troubles can be taken out of it one by one, which is how a failing seed is made
-shorter (`shrinking.py`), and the rest of the run stays as it was.
+A plan is data. `shrinking.py` shortens a failing run by removing troubles one by one; the rest of
+the run stays the same.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ SESSION_MS = 1500
 LAG_LIMIT_MS = 2500
 """replica.lag.time.max.ms: longer than a session."""
 STORM_MS = 11_000
-"""While this time troubles come."""
+"""The time during which troubles occur."""
 FEWEST, MOST = 5, 9
-"""How many troubles a run has."""
+"""The number of troubles of a run."""
 
 BROKERS = ("leader", "leader", "follower", "controller", "coordinator", "any")
-"""Whom a trouble may hit; a role is looked up when the trouble comes."""
+"""The targets of troubles; a role is resolved when the trouble begins."""
 
 KINDS = (
     "crash",
@@ -56,14 +56,14 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Trouble:
-    """One thing that goes wrong, and for how long."""
+    """One fault and its duration."""
 
     at_ms: int
     kind: str
     who: str
     lasts_ms: int
     number: int
-    """Distinguishes what chance decides in two troubles of one kind."""
+    """Makes random choices differ between two troubles of one kind."""
 
     def __str__(self) -> str:
         return f"{self.at_ms / 1000:.3f} s: {self.kind} ({self.who}) for {self.lasts_ms} ms"
@@ -84,18 +84,18 @@ class ClusterPlan:
     records: int
     """How many records each producer sends."""
     recreated: bool
-    """Whether a topic is deleted and created again while it is in use."""
+    """Whether a topic is deleted and recreated while it is in use."""
     members: int
     """How many consumers share a group."""
     strategy: str
-    """How the group shares the partitions."""
+    """The assignor of the group."""
     min_insync: int
     idle_s: int = 0
-    """How long nothing happens before the audit."""
+    """The quiet time before the audit."""
 
     @classmethod
     def of(cls, seed: int) -> "ClusterPlan":
-        """Some kinds of trouble, not all: rare ones must not drown in common ones."""
+        """Draw a plan with some kinds of trouble, so that common ones do not hide rare ones."""
         chance = stream(seed, "cluster plan")
         kinds = tuple(kind for kind in KINDS if chance.random() < 0.4) or ("crash",)
         count = chance.randrange(FEWEST, MOST + 1)

@@ -1,4 +1,4 @@
-"""One run of a whole cluster: a seed, brokers and ZooKeeper, real clients, troubles, the verdict."""
+"""Runs one seed of a whole cluster: brokers, ZooKeeper, real clients, troubles, the verdict."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class ClusterVerdict:
     digest: str
     """Equal for equal seeds, on any machine."""
     complaints: list[str]
-    """What must not have happened; empty in a good run."""
+    """Broken promises; empty in a good run."""
     plan: ClusterPlan
     events: int
     virtual_s: float
@@ -103,7 +103,7 @@ def simulate_cluster(
 
 
 class _Broken(Exception):
-    """A promise is broken: nothing that follows tells anything more."""
+    """A promise is broken: later events are meaningless."""
 
 
 class _ClusterRun:
@@ -127,7 +127,7 @@ class _ClusterRun:
             node.faults.cold, node.faults.short = plan.cold, plan.short
 
     def play(self) -> None:
-        """Build up, storm, calm; then everything has to be well again."""
+        """Set up, run the troubles, heal; then check that everything recovers."""
         try:
             self._play()
         except _Broken:
@@ -164,7 +164,7 @@ class _ClusterRun:
         self._audit_disks()
 
     def _look(self, host: str) -> None:
-        """Check what must always hold, after an event of this host."""
+        """Check the invariants after an event of this host."""
         if host.startswith("broker"):
             self._logs.look(host)
         elif host.startswith("member"):
@@ -204,7 +204,7 @@ class _ClusterRun:
         )  # fmt: skip
 
     def _heal(self) -> None:
-        """End every trouble that is left."""
+        """End every remaining trouble."""
         self._cluster.network.heal_all()
         for node in self._cluster.nodes:
             node.faults.crash_before = None
@@ -277,7 +277,7 @@ class _ClusterRun:
                     EVENTS, _partitions(EVENTS), synced=False, forgetful=False,
                     now_us=self._cluster.scheduler.now_us,
                 )  # fmt: skip
-                while EVENTS not in self._view.topics():  # the controller may be behind
+                while EVENTS not in self._view.topics():  # the controller may lag
                     await admin.create(self._new_topic(EVENTS))
                     await admin.pause(100)
                 self.promises.topics[EVENTS] = _partitions(EVENTS)
@@ -285,7 +285,7 @@ class _ClusterRun:
         return RealAdmin(self._cluster, self.promises, "recreator", recreate)
 
     def _unread(self) -> list[str]:
-        """Partitions that the reader, or the group, has not read to their end."""
+        """Return partitions that the reader or the group has not read to their end."""
         found = []
         for partition, position in self._reader.positions.items():
             books = self.promises.partitions[TopicPartition(ORDERS, partition)]
@@ -308,7 +308,7 @@ class _ClusterRun:
         self._until(lambda: auditor.done, HEAL_LIMIT_S, "L4: the audit does not end")
 
     def _audit_disks(self) -> None:
-        """Every log is sound, and the replicas of a partition are the same."""
+        """Check that every log is intact and that the replicas of a partition are equal."""
         for node in self._cluster.nodes:
             node.verify_logs()
         for name, topic in self._view.topics().items():

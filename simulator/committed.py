@@ -1,11 +1,11 @@
-"""The logs of all replicas, held against each other after every event.
+"""Compares the logs of all replicas after every event.
 
-What a leader counts as committed is committed forever: the same batches, at the same offsets, in
-the log of every later leader (I1), in every replica up to its own high watermark (I2, I8), and in
-every member of the in-sync set (I8), which may lead next. Nobody truncates it (I8). One epoch has
-one leader (I5). A broker that has registered obeys no older decision, and no older controller (I13).
+A batch that a leader has committed stays committed: at the same offset, in the log of every later
+leader (I1), in every replica up to its own high watermark (I2, I8), and in every member of the
+in-sync set (I8), which may lead next. No replica truncates it (I8). One epoch has one leader (I5).
+A registered broker obeys no older decision and no older controller (I13).
 
-A power cut may take what a machine had: until it has all committed batches again, it is only
+A power failure may take data of a machine: until it has all committed batches again, it is only
 required not to lead.
 """
 
@@ -35,16 +35,16 @@ class Batch(NamedTuple):
 
 
 class LogView:
-    """The batches in the log of one replica, read from the simulated disk as they are written."""
+    """The batches in the log of one replica, read from the simulated disk after each write."""
 
     def __init__(self, node: Node, directory: str) -> None:
         self.node = node
         self.batches: list[Batch] = []
         self.by_base: dict[int, Batch] = {}
         self.power_cuts = node.power_cuts
-        """How many power cuts the machine had seen."""
+        """The number of power failures of the machine so far."""
         self.may_lack = False
-        """Whether a power cut may have taken committed batches that are not here again yet."""
+        """Whether a power failure may have taken committed batches that are still missing."""
         self._directory = directory
         self._read: dict[str, tuple[File, int]] = {}
         self._end = 0
@@ -65,7 +65,7 @@ class LogView:
         return self.batches
 
     def still_there(self) -> bool:
-        """Whether the files are those that were read: none was removed or replaced."""
+        """Return whether no file that was read was removed or replaced."""
         folder = self.node.disk.find(self._directory)
         return isinstance(folder, Folder) and all(
             folder.entries.get(name) is file for name, (file, _) in self._read.items()
@@ -87,16 +87,16 @@ class LogView:
 
 @dataclass
 class _Committed:
-    """What was ever committed in one partition."""
+    """Everything ever committed in one partition."""
 
     at: TopicPartition
     key: Key
     batches: list[Batch] = field(default_factory=list)
     by_base: dict[int, Batch] = field(default_factory=dict)
     committed_in: dict[int, int] = field(default_factory=dict)
-    """By base offset: the epoch of the leader that committed the batch."""
+    """The epoch of the leader that committed each batch, by base offset."""
     leaders: dict[int, int] = field(default_factory=dict)
-    """By leader epoch: the broker that led in it."""
+    """The leader by leader epoch."""
 
     @property
     def end(self) -> int:
@@ -104,7 +104,7 @@ class _Committed:
 
 
 class _Seen(NamedTuple):
-    """What a replica looked like after the last event of its broker."""
+    """The state of a replica after the last event of its broker."""
 
     role: Role
     leader_epoch: int
@@ -122,12 +122,12 @@ class CommittedLogs:
         self._seen: dict[Replica, _Seen] = {}
         self._views: dict[tuple[str, Key], LogView] = {}
         self._controllers: dict[Life, int] = {}
-        """By life of a broker: the epoch of the controller that it obeys."""
+        """The controller epoch that each life of a broker obeys."""
         self._registered: dict[int, dict[Key, int]] = {}
-        """By broker: the leader epochs that were stored when it registered last."""
+        """The leader epochs that were stored when each broker last registered."""
 
     def of(self, topic_id: Uuid, at: TopicPartition) -> "_Committed":
-        """The books of one partition."""
+        """Return the records of one partition."""
         books = self._committed.get((topic_id, at.partition))
         if books is None:
             books = self._committed[topic_id, at.partition] = _Committed(
@@ -136,7 +136,7 @@ class CommittedLogs:
         return books
 
     def look(self, host: str) -> None:
-        """An event of this broker is over: look at what it changed."""
+        """Check what an event of this broker changed."""
         node = self._nodes.get(host)
         life = node.life if node is not None else None
         if life is None or getattr(life.broker, "context", None) is None:
@@ -161,7 +161,7 @@ class CommittedLogs:
     # -- what brokers are told
 
     def registered(self, broker_id: int, leader_epochs: dict[Key, int]) -> None:
-        """A broker registers while these leader epochs are stored."""
+        """Note that a broker registers while these leader epochs are stored."""
         self._registered[broker_id] = leader_epochs
 
     def _other_controller(self, node: Node, life: Life, epoch: int) -> None:
@@ -173,7 +173,7 @@ class CommittedLogs:
         self._controllers[life] = epoch
 
     def in_sync(self, topic_id: Uuid, at: TopicPartition, isr: Iterable[int]) -> None:
-        """These replicas are stored as in sync: each may lead next, so each has all that is committed."""
+        """Check that replicas stored as in sync have every committed batch: each may lead next."""
         books = self.of(topic_id, at)
         for broker in isr:
             self._has_committed(books, broker, "is stored as in sync", books.batches)
@@ -228,7 +228,7 @@ class CommittedLogs:
     def _read_log(
         self, node: Node, replica: Replica, books: _Committed, before: _Seen | None, now: _Seen
     ) -> None:
-        """Read on in a log that grew; look at what is gone from one that became shorter."""
+        """Read the new part of a log that grew; check the removed part of a truncated one."""
         at = (node.host, books.key)
         view = self._views.get(at)
         shorter = before is None or now.log_end < before.log_end
@@ -266,7 +266,7 @@ class CommittedLogs:
         has = self._views[host_of(node_id), books.key].by_base
         start = replica.log.log_start_offset
         for batch in books.batches:
-            # A broker may hear late that it led, when others have led and committed since.
+            # A broker may learn late that it led, after others have led and committed.
             earlier = books.committed_in[batch.base_offset] < now.leader_epoch
             if earlier and batch.last_offset >= start and has.get(batch.base_offset) != batch:
                 self._complain(

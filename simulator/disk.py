@@ -1,8 +1,8 @@
-"""A disk that remembers two things: what programs see, and what would survive a power cut.
+"""A disk with two states: what programs see, and what would survive a power failure.
 
 Bytes are durable after a sync of their file, names after a sync of their folder. Until then both
-are pending operations; a power cut keeps any of them: all, none, some, or a part of one, cut at
-a sector. A process that dies changes nothing: the page cache outlives it.
+are pending operations; a power failure keeps any of them: all, none, some, or a part of one, cut at
+a sector. The death of a process changes nothing: the page cache outlives it.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ SECTOR = 512
 
 
 class File:
-    """Bytes, with the changes that are not yet on the platter."""
+    """The bytes of a file, with the changes that are not durable yet."""
 
     __slots__ = ("data", "durable", "modified_ms", "pending")
 
@@ -42,7 +42,7 @@ class File:
         self.pending.clear()
 
     def lose_power(self, chance: Stream) -> None:
-        """Keep what was synced and, of the rest, whatever chance leaves."""
+        """Keep what was synced, and a random part of the rest."""
         match chance.choice(("all", "none", "some", "torn")):
             case "all":
                 self.sync()
@@ -69,7 +69,7 @@ class File:
 
 
 class Folder:
-    """Names, with the changes that are not yet on the platter."""
+    """The names of a folder, with the changes that are not durable yet."""
 
     __slots__ = ("durable", "entries", "pending")
 
@@ -84,7 +84,7 @@ class Folder:
         self._change(name, "", node)
 
     def unlink(self, name: str) -> None:
-        """Take a name away."""
+        """Remove a name."""
         self._change(name, "", None)
 
     def rename(self, old: str, new: str) -> None:
@@ -119,10 +119,10 @@ class Disk:
     def __init__(self) -> None:
         self.root = Folder()
         self.locks: dict[File, object] = {}
-        """Who holds which lock file."""
+        """The holder of each lock file."""
 
     def find(self, path: str) -> Node | None:
-        """What has this name, if anything."""
+        """Return the file or folder with this name, if any."""
         node: Node | None = self.root
         for part in _parts(path):
             if not isinstance(node, Folder):
@@ -131,7 +131,7 @@ class Disk:
         return node
 
     def folder_of(self, path: str) -> tuple[Folder, str]:
-        """The folder that a path lies in, and its last name; FileNotFoundError."""
+        """Return the folder of a path, and its last name; raise FileNotFoundError."""
         parent, _, name = path.rpartition("/")
         folder = self.find(parent)
         if not isinstance(folder, Folder):
@@ -139,7 +139,7 @@ class Disk:
         return folder, name
 
     def make_folders(self, path: str) -> None:
-        """A folder and its parents."""
+        """Create a folder and its parents."""
         folder = self.root
         for part in _parts(path):
             following = folder.entries.get(part)
@@ -151,17 +151,17 @@ class Disk:
             folder = following
 
     def sync_all(self) -> None:
-        """Everything that was written reaches the platter."""
+        """Make everything durable."""
         for _, node in self.walk():
             node.sync()
         self.root.sync()
 
     def lose_power(self, chance: Stream) -> None:
-        """The machine goes dark and comes back."""
+        """Lose power, and keep what is durable and a random part of the rest."""
         self.root.lose_power(chance)
 
     def walk(self) -> Iterator[tuple[str, Node]]:
-        """Every path below the root with what it names, in order."""
+        """Yield every path below the root with its file or folder, in order."""
         waiting: list[tuple[str, Node]] = [("", self.root)]
         while waiting:
             path, node = waiting.pop()
@@ -206,7 +206,7 @@ def _write(data: bytearray, offset: int, content: bytes) -> None:
 
 
 def _sectors(offset: int, content: bytes) -> Iterator[tuple[int, bytes]]:
-    """A write as the sectors it touches."""
+    """Split a write into sectors."""
     at = 0
     while at < len(content):
         size = SECTOR - (offset + at) % SECTOR

@@ -1,4 +1,4 @@
-"""What goes wrong in a run: each seed draws a few kinds of trouble, and when they come."""
+"""The faults of a run: each seed draws a few kinds of trouble and their times."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -45,12 +45,12 @@ class FaultPlan:
     slowest_network_ms: int
     slowest_thread_ms: int
     recreated: bool = False
-    """Whether a topic is deleted and created again while it is in use."""
+    """Whether a topic is deleted and recreated while it is in use."""
     log_dirs: int = 1
 
     @classmethod
     def of(cls, seed: int) -> "FaultPlan":
-        """Some kinds of trouble, not all: rare ones must not drown in common ones."""
+        """Draw a plan with some kinds of trouble, so that common ones do not hide rare ones."""
         chance = stream(seed, "weather")
         kinds = tuple(kind for kind in KINDS if chance.random() < 0.5) or ("crash",)
         return cls(
@@ -67,7 +67,7 @@ class FaultPlan:
 
 
 class Nemesis:
-    """Brings the trouble, and brings the broker back."""
+    """Causes the troubles, and restarts the broker."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Nemesis:
         self._node.faults.short = fault_plan.short
 
     async def run(self) -> None:
-        """Everything that is to go wrong, one after the other; the broker serves afterwards."""
+        """Cause all troubles, one after the other; the broker serves afterwards."""
         for _ in range(self._fault_plan.troubles):
             await self._wait_ms(30, 800)
             await self._bring(self._chance.choice(self._fault_plan.kinds))
@@ -127,14 +127,14 @@ class Nemesis:
         await self._wait_ms(1000, 1200)
 
     async def _jump_far(self) -> None:
-        """The wall clock is hours or years off, until somebody puts it right."""
+        """Set the wall clock wrong by hours or years for a while."""
         far = self._chance.choice((2 * HOUR_MS, TEN_YEARS_MS))
         before, self._node.skew_ms = self._node.skew_ms, self._chance.choice((-far, far))
         await self._wait_ms(50, 2500)
         self._node.skew_ms = before
 
     async def _use_up_descriptors(self) -> None:
-        """For a while the process may open a few more files at most."""
+        """Let the process open only a few more files for a while."""
         life = self._node.life
         assert life is not None
         self._node.faults.descriptors = len(life.files.open_files) + self._chance.randrange(3)
@@ -142,7 +142,7 @@ class Nemesis:
         self._node.faults.descriptors = MANY_DESCRIPTORS
 
     async def _break_disk(self) -> None:
-        """The disk fails for a while; the broker is then restarted, as its log tells one to do."""
+        """Let the disk fail for a while, then restart the broker, as its log demands."""
         self._node.faults.broken = self._chance.choice(BREAKABLE)
         await self._wait_ms(50, 800)
         self._node.faults.broken = ""
@@ -160,7 +160,7 @@ class Nemesis:
             await self._come_back(self._draws_power_cut())
 
     async def _crash_new_topic(self) -> None:
-        """Die soon after a topic took the name of another and acknowledged its first records."""
+        """Crash soon after a recreated topic acknowledged its first records."""
         before = self._promises.written_again()
         await self._until(lambda: self._promises.written_again() > before, 1.5)
         self._node.crash()
@@ -170,10 +170,10 @@ class Nemesis:
         return "power cut" in self._fault_plan.kinds and self._chance.random() < 0.5
 
     async def _come_back(self, power_cut: bool) -> None:
-        """Start again, and perhaps die again on the way."""
+        """Start again, with another crash during the start in some runs."""
         any_power_cut = False
         for rest in range(MOST_CRASHES_AT_START, -1, -1):
-            # Long enough for answers that were under way to arrive: they count as given.
+            # Long enough for answers in flight to arrive: they count as given.
             await self._wait_ms(20, 300)
             if power_cut:
                 any_power_cut = self._cluster.auditing = True
@@ -190,7 +190,7 @@ class Nemesis:
             self._cluster.auditing = False
 
     async def start(self) -> Life:
-        """Start the broker; it serves, or died on the way."""
+        """Start the broker; return when it serves or has crashed."""
         self._node.start()
         life = self._node.life
         assert life is not None

@@ -1,8 +1,8 @@
-"""The file system as one process sees it: the disk, the process's descriptors, and what goes wrong.
+"""The file system of one process: the disk, the process's descriptors, and its faults.
 
-Each operation that changes something has a number. A plan may kill the process before any of
-them, or in the middle of a write; a disk may be full or broken. After its death a process can
-only close what it had open, which tells nobody anything.
+Each operation that changes something has a number. A plan may kill the process before any of them,
+or in the middle of a write; a disk may be full or broken. After its death a process can only close
+its descriptors, which has no effect.
 """
 
 import errno
@@ -23,24 +23,24 @@ MANY_DESCRIPTORS = 1 << 20
 
 @dataclass(slots=True)
 class FileFaults:
-    """What may go wrong, and how often."""
+    """The possible faults and their probabilities."""
 
     crash_before: int | None = None
-    """The number of the operation that the process does not live to see."""
+    """The number of the operation before which the process dies."""
     cold: float = 0.0
     """How often bytes are not in the page cache."""
     short: float = 0.0
     """How often a read or write handles only a part."""
     full: bool = False
-    """Whether there is no room left."""
+    """Whether the disk is full."""
     freed: int = 0
-    """Bytes that were unlinked while there was no room, and can be used."""
+    """Bytes that were unlinked while the disk was full, and can be used."""
     broken: str = ""
     """Names of operations that fail with EIO, separated by spaces."""
     refusals: int = 0
     """How often an operation failed with EIO."""
     descriptors: int = MANY_DESCRIPTORS
-    """How many files a process may have open."""
+    """The limit of open files of a process."""
 
 
 class _Open(NamedTuple):
@@ -57,7 +57,7 @@ class SimFiles:
         self.disk = disk
         self.faults = faults
         self.operations = 0
-        """How many changes this process has asked for."""
+        """The number of changing operations of this process."""
         self.on_crash: Callable[[], None] = lambda: None
         self.dead = False
         self.open_files: dict[int, _Open] = {}
@@ -67,7 +67,7 @@ class SimFiles:
         self._next_fd = 3
 
     def die(self) -> None:
-        """The process is gone: its descriptors and locks with it."""
+        """End the process with its descriptors and locks."""
         self.dead = True
         self.open_files.clear()
         self.disk.locks = {
@@ -100,7 +100,7 @@ class SimFiles:
         return fd
 
     def close(self, fd: int) -> None:
-        """Give the descriptor back, and a lock held through it."""
+        """Close the descriptor, and release a lock held through it."""
         if self.dead:
             return
         closed = self.open_files.pop(fd)
@@ -254,12 +254,12 @@ class SimFiles:
         return self._file(path).modified_ms
 
     def space(self, path: str) -> tuple[int, int]:
-        """A lot of room, or none."""
+        """Return a lot of free space, or none."""
         self._check_alive()
         return ROOM, 0 if self.faults.full else ROOM // 2
 
     def device(self, path: str) -> int:
-        """There is one disk."""
+        """Return the number of the only disk."""
         self._check_alive()
         return 0
 

@@ -1,4 +1,4 @@
-"""The clients of a run: who they are, what the nemesis does to them, and what they own (I11)."""
+"""The clients of a run, their faults, and a check of what group members own (I11)."""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,7 +16,7 @@ from simulator.workload.real_clients import (
 
 
 class Fleet:
-    """Producers, a reader, and the members of a group, who come and go."""
+    """Producers, a reader, and the changing members of a group."""
 
     def __init__(self, cluster: Cluster, promises: Promises, strategy: str) -> None:
         self._cluster = cluster
@@ -25,9 +25,9 @@ class Fleet:
         self._topic = ""
         self._started = 0
         self.calm = False
-        """Whether the storm is over and the cluster is well."""
+        """Whether all troubles are over and the cluster is healthy."""
         self.over = False
-        """Whether readers and members are to stop."""
+        """Whether readers and members must stop."""
         self.producers: list[RealClient] = []
         self.members: list[RealMember] = []
         self.reader: RealReader | None = None
@@ -35,14 +35,14 @@ class Fleet:
     # -- those who work
 
     def add_producer(self, topic: str, records: int) -> None:
-        """One more producer, which sends this many records."""
+        """Add a producer that sends this many records."""
         name = f"producer-{len(self.producers)}"
         producer = RealProducer(self._cluster, self._promises, name, topic, records)
         self.producers.append(producer)
         producer.begin()
 
     def add_readers(self, topic: str, members: int) -> RealReader:
-        """One reader by assignment, and the members of a group."""
+        """Add one reader by assignment, and the members of a group."""
         self._topic = topic
         self.reader = RealReader(
             self._cluster, self._promises, "reader", topic, lambda: self.over
@@ -64,17 +64,17 @@ class Fleet:
 
     @property
     def readers(self) -> list[RealClient]:
-        """Those who read until they are told to stop."""
+        """The clients that read until they must stop."""
         return [*([self.reader] if self.reader is not None else []), *self.members]
 
     # -- what the nemesis does
 
     def loops(self) -> list[SimLoop]:
-        """The processes that work."""
+        """The loops of all client processes."""
         return [client.loop for client in (*self.producers, *self.readers) if not client.done]
 
     def replace_member(self, number: int, *, before: bool) -> bool:
-        """Kill a member; another one comes, before that or at once after it."""
+        """Kill a member; another one joins shortly before or after."""
         if not self.members:
             return False
         member = self.members[number % len(self.members)]
@@ -88,7 +88,7 @@ class Fleet:
         return True
 
     def operator(self, name: str, work: Callable[[RealAdmin], Awaitable[None]]) -> RealAdmin:
-        """Somebody with the admin client."""
+        """Run `work` with an admin client."""
         admin = RealAdmin(self._cluster, self._promises, name, work)
         admin.begin()
         return admin
@@ -96,7 +96,7 @@ class Fleet:
     # -- what must hold
 
     def look(self, host: str) -> None:
-        """An event of this client is over: no two members own a partition in one generation."""
+        """Check after an event that no two members own a partition in one generation."""
         owners: dict[tuple[int, TopicPartition], str] = {}
         for member in self.members:
             membership = member.membership

@@ -1,10 +1,10 @@
-"""What the broker promised, what clients saw, and the rules that tie them together.
+"""The promises of the broker, what clients saw, and the invariants that connect them.
 
 The numbers are those of the list of invariants: I1 acknowledged records stay, I2 an offset is
-given once, I3 idempotent producers write once and in order, I4 nobody reads above the high
-watermark, I12 committed offsets do not go back, I18 a topic shows nothing of an earlier one of its
-name. A process crash excuses nothing. A power cut excuses the loss of a tail that was never
-acknowledged as synced (`forgive`), and no more.
+used once, I3 idempotent producers write once and in order, I4 no client reads above the high
+watermark, I12 committed offsets do not go back, I18 a topic shows nothing of an earlier topic of
+its name. A process crash excuses nothing. A power failure excuses only the loss of a tail that was
+never acknowledged as synced (`forgive`).
 """
 
 from collections.abc import Mapping
@@ -20,30 +20,30 @@ FAR_OFFSET = 1 << 62
 
 
 class Promises:
-    """Everything that a run's clients were promised."""
+    """All promises to the clients of a run."""
 
     def __init__(self, complain: Complain, *, all_synced: bool) -> None:
         self.complain = complain
         self.all_synced = all_synced
         self.names: dict[str, Name] = {}
         self.partitions: dict[TopicPartition, PartitionPromises] = {}
-        """The books of the newest topic of each name."""
+        """The promises of the newest topic of each name."""
         self.commits: dict[tuple[str, int], CommitPromises] = {}
         self.topics: dict[str, int] = {}
-        """Topics that were created for sure and that nobody asked to delete: partitions by name."""
+        """Partition counts of topics that certainly exist and that no client deletes."""
         self._producer_ids: dict[int, str] = {}
 
     def add_topic(
         self, name: str, partitions: int, *, synced: bool, forgetful: bool = False
     ) -> None:
-        """A topic whose records are watched; a forgetful one drops its oldest."""
+        """Add a topic whose records are watched; a forgetful one drops its oldest records."""
         self.topics[name] = partitions
         self.begin(name, partitions, synced=synced, forgetful=forgetful, now_us=0)
 
     def begin(
         self, name: str, partitions: int, *, synced: bool, forgetful: bool, now_us: int
     ) -> Incarnation:
-        """The creation of a watched topic is asked for; a topic of its name may have lived before."""
+        """Note the request to create a watched topic; an earlier one may have had its name."""
         lives = self.names.setdefault(name, Name())
         incarnation = Incarnation(name, now_us)
         for index in range(partitions):
@@ -59,19 +59,19 @@ class Promises:
         return incarnation
 
     def told_ids(self, topic_ids: Mapping[str, bytes]) -> None:
-        """A client was told the ids of topics."""
+        """Note topic ids that a client learned."""
         for name, lives in self.names.items():
             if name in topic_ids:
                 lives.with_id(topic_ids[name])
 
     def attempt(self, name: str, values: list[bytes], attempt: Attempt) -> None:
-        """These records are on their way."""
+        """Note an attempt to send these records."""
         attempts = self.names[name].attempts
         for value in values:
             attempts.setdefault(value, []).append(attempt)
 
     def acknowledged(self) -> int:
-        """How many records were acknowledged, by topics of all times."""
+        """The number of acknowledged records, of all topics ever."""
         return sum(
             len(books.acknowledged)
             for lives in self.names.values()
@@ -80,7 +80,7 @@ class Promises:
         )
 
     def written_again(self) -> int:
-        """How many topics took the name of another one and acknowledged records since."""
+        """The number of recreated topics that acknowledged records."""
         return sum(
             any(books.acknowledged for books in topic.partitions)
             for lives in self.names.values()
@@ -88,7 +88,7 @@ class Promises:
         )
 
     def commits_of(self, group: str, partition: int) -> CommitPromises:
-        """What a group committed for a partition."""
+        """Return the commits of a group for a partition."""
         key = (group, partition)
         if key not in self.commits:
             self.commits[key] = CommitPromises(
@@ -97,7 +97,7 @@ class Promises:
         return self.commits[key]
 
     def producer_id_given(self, producer_id: int, producer: str) -> None:
-        """An id belongs to one producer forever."""
+        """Check that an id belongs to one producer forever."""
         owner = self._producer_ids.setdefault(producer_id, producer)
         if owner != producer:
             self.complain(f"I3: producer id {producer_id} given to {owner} and to {producer}")

@@ -1,7 +1,7 @@
-"""kazoo as the product's store knows it, over the simulated network to the simulated ZooKeeper.
+"""A substitute for kazoo over the simulated network to the simulated ZooKeeper.
 
-The store above (`ZooKeeperStore`) is the real one; this file gives it what kazoo would: answers in
-order, lost connections with unknown outcomes, sessions found expired only after reconnecting.
+The store above (`ZooKeeperStore`) is the real one; this file behaves like kazoo: answers in order,
+lost connections with unknown outcomes, expired sessions that are noticed only after a reconnect.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ Watcher = Callable[[WatchedEvent], None]
 
 
 class SimResult:
-    """kazoo's AsyncResult, as far as the store looks at it."""
+    """The part of kazoo's AsyncResult that the store uses."""
 
     def __init__(self) -> None:
         self.value: Any = None
@@ -87,11 +87,11 @@ class SimResult:
         self._then: Callable[[SimResult], None] = lambda _: None
 
     def rawlink(self, then: Callable[["SimResult"], None]) -> None:
-        """Call `then` when the answer is here."""
+        """Call `then` when the answer arrives."""
         self._then = then
 
     def settle(self, answer: Any) -> None:
-        """The answer, or an exception."""
+        """Set the answer, or an exception."""
         if isinstance(answer, BaseException):
             self.exception = answer
         else:
@@ -100,7 +100,7 @@ class SimResult:
 
 
 class _Asked:
-    """A request that is under way or waits for a connection."""
+    """A request that is in flight or waits for a connection."""
 
     __slots__ = ("arm", "decode", "request", "result")
 
@@ -117,15 +117,15 @@ class _Asked:
 
 
 class SimHandler:
-    """Where kazoo would run what must not block its caller."""
+    """Runs the calls that kazoo runs on its own threads."""
 
     def spawn(self, call: Callable[..., None], *args: Any) -> "SimHandler":
-        """Nothing blocks here: run it now."""
+        """Run the call at once: nothing blocks in the simulation."""
         call(*args)
         return self
 
     def join(self, timeout_s: float) -> None:
-        """It has run already."""
+        """Do nothing: the call has run."""
 
 
 class SimKazoo:
@@ -179,7 +179,7 @@ class SimKazoo:
         self._loop.call_soon(self._connect)
 
     def stop(self) -> None:
-        """End the session if the server can be told; its client hears nothing more."""
+        """End the session if the server can be reached; report nothing to the client anymore."""
         if not self._stopped:
             if self._connected:
                 self._send(_Asked(CloseSession(), lambda _: None))
@@ -188,7 +188,7 @@ class SimKazoo:
             self._fail(ConnectionLoss())
 
     def close(self) -> None:
-        """Nothing is left open by `stop`."""
+        """Do nothing: `stop` leaves nothing open."""
 
     def create_async(
         self,
@@ -274,7 +274,7 @@ class SimKazoo:
         assert connection is not None
 
         def arrive() -> None:
-            # What the client has given up arrives all the same, if its kernel had taken it.
+            # A request that the client gave up still arrives if its kernel had accepted it.
             if not end.closed or end.lingers:
                 self._server.receive(connection, number, asked.request)
 
@@ -325,7 +325,7 @@ class SimKazoo:
         self._loop.call_later(timeout_ms / 1000, self._give_up, end)
 
     def _give_up(self, end: ClientEnd) -> None:
-        """The connection was not established in time."""
+        """Give up a connection that was not established in time."""
         if end is self._end and not self._connected and not end.closed:
             self._broke(end)
 
@@ -350,7 +350,7 @@ class SimKazoo:
         self._ping(end)
 
     def _ping(self, end: ClientEnd) -> None:
-        """Three times per timeout: show that the client lives, and notice a server that does not."""
+        """Ping three times per timeout, and detect a silent server."""
         if end is not self._end or not self._connected:
             return
         if self._clock.monotonic_ms() - self._heard_ms >= self._timeout_ms * 2 // 3:
@@ -374,7 +374,7 @@ class SimKazoo:
         self._loop.call_later(delay_s, self._connect)
 
     def _drop(self, *, lingers: bool) -> None:
-        """Close the socket; what the kernel has may still reach the server."""
+        """Close the socket; bytes in the kernel may still reach the server."""
         end = self._end
         self._connected = False
         self._watchers.clear()
@@ -445,7 +445,7 @@ def open_zookeeper(
 def connect_store(
     network: SimNetwork, server: SimZooKeeper, chance: Stream, clock: Clock, timeout_ms: int
 ) -> ZooKeeperStore:
-    """The real store of the running loop's process, over a simulated client."""
+    """Return the real store of the running loop's process, over a simulated client."""
     loop = _running()
 
     def open_client(settings: ZooKeeperSettings, at: Clock, negotiated: Negotiated) -> SimKazoo:

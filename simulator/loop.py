@@ -1,8 +1,8 @@
 """Event loops on virtual time: one scheduler, and one loop for each life of a process.
 
-The scheduler runs what is ready in the order it became so, and jumps to the next timer when
-nothing is. A loop that was killed runs nothing any more: its tasks are closed and its callbacks
-dropped, as a process leaves nothing behind in memory.
+The scheduler runs ready callbacks in order, and jumps to the next timer when none is ready. A
+killed loop runs nothing anymore: its tasks are closed and its callbacks dropped, like the memory
+of a dead process.
 """
 
 import asyncio
@@ -16,29 +16,29 @@ from typing import Any
 from simulator.trace import Trace
 
 MAX_EVENTS = 300_000
-"""A run that goes on for longer is in a loop of its own making."""
+"""A run with more events is in an endless loop."""
 
 
 CLOSING_TRIES = 20
 
 
 class Crashed(BaseException):
-    """The process died here. No `except Exception` of the product may outlive it."""
+    """The process died here. No `except Exception` of the product may catch it."""
 
 
 class Stuck(Exception):
-    """Nothing is left to happen, or too much happens, before what was waited for."""
+    """No events are left, or there were too many, before the awaited condition."""
 
 
 class SimHandle(asyncio.TimerHandle):
-    """A callback that is to run, unless it is cancelled or its loop is killed.
+    """A scheduled callback, unless it is cancelled or its loop is killed.
 
-    It has no context: nothing that runs here has context variables.
+    It has no context: simulated code does not use context variables.
     """
 
     __slots__ = ("args", "call", "due_us", "loop", "off")
 
-    def __init__(  # the attributes of asyncio's handles would cost more than all of the rest
+    def __init__(  # the attributes of asyncio's handles would cost more than the rest
         self, due_us: int, call: Callable[..., object], args: tuple[Any, ...], loop: "SimLoop"
     ) -> None:
         self.due_us = due_us
@@ -61,7 +61,7 @@ class SimHandle(asyncio.TimerHandle):
 
 
 class SimFuture(asyncio.Future[Any]):
-    """A future whose place in a set does not depend on its address."""
+    """A future whose hash does not depend on its address."""
 
     def __init__(self, loop: "SimLoop") -> None:
         super().__init__(loop=loop)
@@ -72,7 +72,7 @@ class SimFuture(asyncio.Future[Any]):
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task whose place in a set does not depend on its address."""
+    """A task whose hash does not depend on its address."""
 
     def __init__(self, coro: Coroutine[Any, Any, Any], loop: "SimLoop", name: str | None) -> None:
         self._number = loop.scheduler.next_number()
@@ -83,39 +83,39 @@ class SimTask(asyncio.Task[Any]):
 
 
 class Scheduler:
-    """Virtual time, and everything that is to happen in it."""
+    """Virtual time, and all scheduled events."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.now_us = 0
         self.events = 0
         self.complaints: list[str] = []
-        """Exceptions that nobody caught: each is a broken promise of the code under test."""
+        """Uncaught exceptions: each is a broken promise of the code under test."""
         self.after_event: Callable[[str], None] = lambda _: None
-        """Called with the host of every event that is over: what must always hold is checked here."""
+        """Called with the host after every event, to check invariants."""
         self._ready: deque[SimHandle] = deque()
         self._timers: list[tuple[int, int, SimHandle]] = []
         self._sequence = 0
         self._numbers = 0
 
     def next_number(self) -> int:
-        """A number for each future and task, in the order they are made."""
+        """Return a number for a future or task, in the order of creation."""
         self._numbers += 1
         return self._numbers
 
     def add_ready(self, handle: SimHandle) -> None:
-        """Run it in this instant, after all that is ready."""
+        """Run it in this instant, after all ready callbacks."""
         self._ready.append(handle)
 
     def add_timer(self, at_us: int, handle: SimHandle) -> None:
-        """Run it at that time; of equal times the one added first comes first."""
+        """Run it at that time; equal times run in the order of their addition."""
         self._sequence += 1
         heappush(self._timers, (max(at_us, self.now_us), self._sequence, handle))
 
     def run_until(self, done: Callable[[], bool], limit_s: float) -> None:
-        """Let things happen until `done`; Stuck if that takes longer than `limit_s` of virtual time.
+        """Run events until `done`; raise Stuck after `limit_s` of virtual time.
 
-        An instant is played to its end before `done` is asked.
+        All events of an instant run before `done` is called.
         """
         until_us = self.now_us + int(limit_s * 1e6)
         ready, run = self._ready, self._run
@@ -131,7 +131,7 @@ class Scheduler:
             events._set_running_loop(None)
 
     def _wake_timers(self, until_us: int) -> bool:
-        """Jump to the next timers; all of one instant become ready together."""
+        """Jump to the next timers; those of one instant become ready together."""
         timers = self._timers
         while timers and (timers[0][2].off or timers[0][2].loop.killed):
             heappop(timers)
@@ -164,7 +164,7 @@ class Scheduler:
         self.after_event(loop.host)
 
     def complain(self, what: str) -> None:
-        """Something happened that must not."""
+        """Record something that must not happen."""
         self.complaints.append(f"{self.now_us / 1e6:.6f} s: {what}")
 
 
@@ -177,13 +177,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.host = host
         self.killed = False
         self.paused = False
-        """Whether the process is stopped: it runs nothing, and its peers do not notice."""
+        """Whether the process is paused: it runs nothing, and its peers do not notice."""
         self.delayed: list[SimHandle] = []
-        """What would have run since then."""
+        """The callbacks that were due since then."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def kill(self) -> None:
-        """End the process: nothing of it runs after this, not even its cleaning up."""
+        """End the process: nothing of it runs after this, not even cleanup code."""
         self.killed = True
         before = events._get_running_loop()
         events._set_running_loop(self)
@@ -199,7 +199,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.paused = True
 
     def resume(self) -> None:
-        """Let the process go on, with everything that was due meanwhile."""
+        """Resume the process, and run everything that was due in the meantime."""
         self.paused = False
         for handle in self.delayed:
             self.scheduler.add_ready(handle)
@@ -217,7 +217,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        """Run in this instant, after all that is ready."""
+        """Run in this instant, after all ready callbacks."""
         handle = SimHandle(self.scheduler.now_us, callback, args, self)
         if not self.killed:
             self.scheduler.add_ready(handle)
@@ -229,7 +229,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        """There is one thread."""
+        """The same as `call_soon`: there is one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
@@ -282,7 +282,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._tasks.pop(task, None)
 
     def get_debug(self) -> bool:
-        """Never: debugging costs time and tells nothing here."""
+        """Return False: debug mode costs time and has no use here."""
         return False
 
     def is_running(self) -> bool:
@@ -294,15 +294,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.killed
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Asyncio found an error that nobody took."""
+        """Record an error that asyncio found and no code handled."""
         if not self.killed and not isinstance(context.get("exception"), Crashed):
             what = context.get("exception") or ""
             self.scheduler.complain(f"{self.name}: {context.get('message')} {what!r}")
 
     def run(self, work: Coroutine[Any, Any, Any], limit_s: float = 600.0) -> Any:
-        """Let the whole world go on until `work` is done here; its result.
+        """Run the world until `work` is done on this loop; return its result.
 
-        None if a complaint came first: what follows a broken promise tells nothing more.
+        None if a complaint came first: events after a broken promise are meaningless.
         """
         task = self.create_task(work)
         self.scheduler.run_until(lambda: task.done() or bool(self.scheduler.complaints), limit_s)
@@ -310,7 +310,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
 
 def _bury(task: "asyncio.Task[Any]") -> None:
-    """Close a task's coroutine without running it on, and without a word about it."""
+    """Close a task's coroutine without running it further, and without a warning."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     if getattr(coroutine, "cr_running", False):
@@ -318,7 +318,7 @@ def _bury(task: "asyncio.Task[Any]") -> None:
     for _ in range(CLOSING_TRIES):
         try:
             coroutine.close()
-        except RuntimeError:  # it awaits in its cleaning up: close that as well
+        except RuntimeError:  # its cleanup code awaits: close that as well
             continue
         except Crashed:
             pass

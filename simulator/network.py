@@ -1,13 +1,13 @@
 """Hosts, the links between them, and streams over the links, all in memory.
 
 Every loop runs on a host. A stream has two ends on two loops: bytes arrive late, in pieces of any
-size, in order, until the stream breaks. The reader may pause, and the writer hears when too much is
-under way. When a process dies its peers see the end of the stream, after what was already under way
-or at once.
+size, in order, until the stream breaks. The reader may pause, and the writer is paused when too
+much is in flight. When a process dies, its peers see the end of the stream, after the bytes in
+flight or at once.
 
-A link leads from one host to another and can be cut, in one direction or in both. What is sent over
-a cut link waits, as TCP would send it again, and arrives once the link is healed: the sender notices
-nothing but silence, not even that the peer's process has died.
+A link leads from one host to another and can be cut, in one direction or in both. Bytes sent over a
+cut link wait, as TCP would retransmit them, and arrive once the link is healed: the sender notices
+only silence, not even that the peer's process has died.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class SimTransport(asyncio.Transport):
         self._peername = peername
         self._inbox: deque[memoryview] = deque()
         self._end_seen: Exception | bool | None = False
-        """How the peer ended the stream: False while it has not."""
+        """How the peer ended the stream; False while it is open."""
         self._under_way = 0
         self._arrival_us = 0
         self._paused_reading = False
@@ -69,7 +69,7 @@ class SimTransport(asyncio.Transport):
         self._closing = False
         self._lost = False
         self.unplugged = False
-        """Whether the machine at this end stopped without a word."""
+        """Whether the machine at this end lost power."""
 
     # -- what protocols call
 
@@ -101,23 +101,23 @@ class SimTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def pause_reading(self) -> None:
-        """Hand nothing to the protocol until told so."""
+        """Deliver nothing to the protocol until `resume_reading`."""
         self._paused_reading = True
 
     def resume_reading(self) -> None:
-        """Hand over what came meanwhile."""
+        """Deliver what has arrived."""
         self._paused_reading = False
         self.loop.call_soon(self.deliver)
 
     def close(self) -> None:
-        """End after what was written."""
+        """End the stream after the written bytes."""
         if not self._closing:
             self._closing = True
             self._network.end(self, None)
             self.loop.call_soon(self.lose, None)
 
     def abort(self) -> None:
-        """End now."""
+        """End the stream now."""
         if not self._closing:
             self._closing = True
             self._network.end(self, ConnectionResetError(104, "reset by peer"))
@@ -126,18 +126,18 @@ class SimTransport(asyncio.Transport):
     # -- what the network calls
 
     def next_arrival_us(self, earliest_us: int) -> int:
-        """When the next piece gets to the peer: never before the one before it."""
+        """Return when the next piece reaches the peer: never before the previous one."""
         self._arrival_us = max(self._arrival_us, -(-earliest_us // STEP_US) * STEP_US)
         return self._arrival_us
 
     def arrive(self, piece: bytes) -> None:
-        """Bytes of the peer are here."""
+        """Receive bytes of the peer."""
         if not self._closing:
             self._inbox.append(memoryview(piece))
             self.deliver()
 
     def arrive_end(self, failure: Exception | None) -> None:
-        """The peer ended the stream."""
+        """Receive the end of the stream."""
         self._end_seen = failure
         if failure is not None:
             self._inbox.clear()
@@ -147,7 +147,7 @@ class SimTransport(asyncio.Transport):
             self.deliver()
 
     def deliver(self) -> None:
-        """Hand what came to the protocol, as long as it wants it."""
+        """Deliver received bytes to the protocol while it reads."""
         while self._inbox and not self._paused_reading and not self._closing:
             taken = self._hand_over(self._inbox[0])
             self.peer.acknowledge(taken)
@@ -175,7 +175,7 @@ class SimTransport(asyncio.Transport):
         return len(piece)
 
     def acknowledge(self, size: int) -> None:
-        """The peer has read that many bytes."""
+        """Note that the peer has read `size` bytes."""
         self._under_way -= size
         if self._paused_writing and self._under_way < LOW_WATER:
             self._paused_writing = False
@@ -183,7 +183,7 @@ class SimTransport(asyncio.Transport):
                 self.loop.call_soon(self.protocol.resume_writing)
 
     def lose(self, failure: Exception | None) -> None:
-        """Tell the protocol that the stream is gone, once."""
+        """Report the loss of the stream to the protocol, once."""
         if not self._lost:
             self._lost = True
             self._network.forget(self)
@@ -201,9 +201,9 @@ class SimNetwork:
         self._slowest_us = slowest_ms * 1000
         self._ends: dict[SimTransport, None] = {}
         self._next_port = FIRST_PORT
-        # By cut link, from host to host: what waits for it to be healed.
+        # The messages that wait for each cut link (from host, to host).
         self._cut: dict[tuple[str, str], list[Callable[[], None]]] = {}
-        # By link: when the last single message arrives.
+        # When the last single message of each link arrives.
         self._arrivals: dict[tuple[str, str], int] = {}
 
     # -- the seam
@@ -240,20 +240,20 @@ class SimNetwork:
     # -- faults
 
     def reset_some(self, share: float) -> None:
-        """Break streams in the middle of whatever they carry."""
+        """Break a share of all streams, possibly in the middle of a message."""
         for end in list(self._ends):
             if self._chance.random() < share and not end.is_closing():
                 end.abort()
 
     def slow_down(self, slowest_ms: int) -> None:
-        """From now on a message takes up to this long."""
+        """Let a message take up to this long from now on."""
         self._slowest_us = slowest_ms * 1000
 
     def process_died(self, loop: SimLoop, *, silently: bool = False) -> None:
-        """The streams of a dead process end: with or without what was under way.
+        """End the streams of a dead process, with or without the bytes in flight.
 
-        A machine that loses its power tells nobody: its peers wait, until they send something to a
-        machine that runs again and knows nothing of the stream.
+        A machine that loses power sends nothing: its peers wait until they send something to the
+        restarted machine, which does not know the stream.
         """
         for address, listener in list(self.listeners.items()):
             if listener.loop is loop:
@@ -272,7 +272,7 @@ class SimNetwork:
         self._cut.setdefault((sender, receiver), [])
 
     def heal(self, sender: str, receiver: str) -> None:
-        """Repair the link; what waited for it is on its way now."""
+        """Repair the link and send the waiting messages."""
         self._scheduler.trace.note(f"{self._scheduler.now_us} heal {sender} -> {receiver}")
         for send in self._cut.pop((sender, receiver), []):
             send()
@@ -302,7 +302,7 @@ class SimNetwork:
     # -- what transports call
 
     def send(self, sender: SimTransport, data: bytes) -> None:
-        """Put bytes on their way, in pieces."""
+        """Send bytes in pieces."""
         if sender.peer.unplugged:
             self._send_to_unplugged(sender)
             return
@@ -317,15 +317,15 @@ class SimNetwork:
             sender.loop.call_at_us(at_us, sender.arrive_end, (reset,))
 
     def end(self, sender: SimTransport, failure: Exception | None) -> None:
-        """Tell the peer that the stream ends, after what is under way."""
+        """Send the end of the stream, after the bytes in flight."""
         self._later(sender, sender.peer.arrive_end, failure)
 
     def forget(self, end: SimTransport) -> None:
-        """The stream is gone at this end."""
+        """Drop an ended stream."""
         self._ends.pop(end, None)
 
     def trace_bytes(self, reader: SimTransport, piece: memoryview) -> None:
-        """What a process reads is part of the run's history."""
+        """Add the bytes that a process reads to the trace."""
         self._scheduler.trace.note(f"{reader.loop.name} reads", bytes(piece))
 
     def carry(self, link: tuple[str, str], loop: SimLoop, call: Callable[[], object]) -> None:
@@ -367,7 +367,7 @@ class SimNetwork:
 
 
 def _address(host: str) -> str:
-    """The same address for the same host in every run."""
+    """Return the same address for the same host in every run."""
     return "10.0.0.1" if host == "clients" else f"10.0.{1 + crc32(host.encode()) % 250}.1"
 
 

@@ -1,7 +1,7 @@
 """One simulated machine: a disk that lasts, and one life of a broker after another.
 
 A life is a loop, a view of the disk, a pool of "threads" and a broker. It ends cleanly, or at any
-file operation, or at any moment; the next life finds what the disk kept.
+file operation, or at any moment; the next life starts with the content of the disk.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class Node:
         self.disk.sync_all()
         self.faults = FileFaults()
         self.skew_ms = 0
-        """How far the machine's wall clock is off."""
+        """The error of the machine's wall clock."""
         self._supervisor = SimLoop(scheduler, self.own("supervisor"))  # type: ignore[abstract]
         self.life: Life | None = None
         self.lives = 0
@@ -98,12 +98,12 @@ class Node:
         self.power_cuts = 0
 
     def own(self, name: str) -> str:
-        """The name of a stream of chance or a loop of this node; the first one's have no prefix."""
+        """Return the name of a random stream or a loop; those of the first node have no prefix."""
         return name if self.host == host_of(1) else f"{self.host} {name}"
 
     @property
     def serving(self) -> bool:
-        """Whether clients are being answered."""
+        """Whether clients are served."""
         return self.life is not None and self.life.serving
 
     @property
@@ -127,7 +127,7 @@ class Node:
             return
         self._end(life)
         if isinstance(failure, StoreError | JoinError):
-            # Without its metadata a broker cannot start; its supervisor starts it again.
+            # Without its metadata store a broker cannot start; its supervisor restarts it.
             self._supervisor.call_later(RESTART_S, self._start_again)
         else:
             self.scheduler.complain(f"I10: the broker does not start: {failure!r}")
@@ -153,21 +153,21 @@ class Node:
         self._end(life)
 
     def crash(self, *, silently: bool = False) -> None:
-        """The process dies now; the page cache lives on. With the machine, it dies silently."""
+        """Kill the process; the page cache survives. With the machine, peers are not notified."""
         if self.life is not None:
             self.crashes += 1
             self.faults.crash_before = None
             self._end(self.life, silently=silently)
 
     def lose_power(self) -> None:
-        """What was not synced is lost, or some of it; the process must be gone already."""
+        """Lose some or all unsynced data; the process must have ended already."""
         assert self.life is None
         self.power_cuts += 1
         self.scheduler.trace.note(f"{self.scheduler.now_us} power cut {self.power_cuts}")
         self.disk.lose_power(stream(self.seed, self.own(f"power cut {self.power_cuts}")))
 
     def verify_logs(self) -> None:
-        """Hold every partition on the disk against the rules of a sound log; nobody may be writing."""
+        """Check that every log on the disk is intact; no process may be writing."""
         quiet = SimFiles(
             self.disk, SimClock(self.scheduler), stream(self.seed, "verify"), Trace(), FileFaults()
         )

@@ -1,4 +1,4 @@
-"""The books of one partition and of one committed offset: what was promised and what was seen.
+"""The promises of one partition and of one committed offset, and what clients saw.
 
 The numbers are those of the list of invariants in `invariants.py`.
 """
@@ -13,7 +13,7 @@ Complain = Callable[[str], None]
 
 
 class Value(NamedTuple):
-    """One record's content: who sent it, as which number, and bytes to carry."""
+    """The content of one record: its producer, its number, and a payload."""
 
     producer: str
     number: int
@@ -21,38 +21,38 @@ class Value(NamedTuple):
     padding: bytes = b""
 
     def encode(self) -> bytes:
-        """The bytes that go into the log."""
+        """Return the value of the record."""
         head = f"{self.producer}/{self.number}/{int(self.once)}/".encode()
         return head + self.padding
 
 
 @dataclass
 class PartitionPromises:
-    """One partition: offset by offset what was acknowledged and what was read."""
+    """One partition: what was acknowledged and read at each offset."""
 
     at: TopicPartition
     complain: Complain
     synced: bool
-    """Whether an acknowledgement means that the disk has it."""
+    """Whether an acknowledgment means that the record is synced."""
     sent: dict[bytes, Value] = field(default_factory=dict)
     may_hold: Callable[[bytes], bool] = lambda _: True
-    """Whether a record can have been sent to this topic, not to another one of its name."""
+    """Returns whether a record can have been sent to this topic, not to another one of its name."""
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     stored: set[bytes] = field(default_factory=set)
-    """Records that were acknowledged, wherever they are."""
+    """Acknowledged records, at any offset."""
     read: dict[int, bytes] = field(default_factory=dict)
     high_watermark: int = 0
     may_start_at: int = 0
-    """The highest offset that the log may begin at: retention or a client took what is before."""
+    """The highest offset at which the log may begin, after retention or DeleteRecords."""
 
     def acknowledge(self, base_offset: int, values: list[bytes]) -> None:
-        """A producer was told where its batch is."""
+        """Note an acknowledgment with the batch's offset."""
         for offset, value in enumerate(values, base_offset):
             self._same(offset, value, "acknowledged")
             self.acknowledged[offset] = value
 
     def consumed(self, offset: int, value: bytes, high_watermark: int) -> None:
-        """A consumer got a record."""
+        """Note and check a record that a consumer got."""
         if offset >= high_watermark:
             self.complain(f"I4: {self.at} offset {offset} is read above {high_watermark}")
         if value not in self.sent:
@@ -69,7 +69,7 @@ class PartitionPromises:
             )
 
     def marked(self, high_watermark: int) -> None:
-        """A consumer was told the high watermark."""
+        """Note and check a high watermark that a consumer got."""
         if high_watermark < self.high_watermark:
             self.complain(
                 f"I4: {self.at} high watermark {high_watermark} after {self.high_watermark}"
@@ -85,7 +85,7 @@ class PartitionPromises:
                 )
 
     def audit(self, start: int, end: int, content: dict[int, bytes]) -> None:
-        """The whole partition was read: everything promised is in it."""
+        """Check that the whole content of the partition keeps all promises."""
         if start > self.may_start_at:
             self.complain(f"I1: {self.at} starts at {start}, nobody deleted that much")
         missing = [offset for offset in range(start, end) if offset not in content]
@@ -121,7 +121,7 @@ class PartitionPromises:
                 last[value.producer] = (value.number, offset)
 
     def forgive(self, end: int) -> None:
-        """A power cut may have taken everything from `end` on, unless it was synced."""
+        """Drop promises from `end` on that were not synced, after a power failure."""
         if self.synced:
             return
         self.acknowledged = {o: value for o, value in self.acknowledged.items() if o < end}
@@ -131,7 +131,7 @@ class PartitionPromises:
 
 @dataclass
 class CommitPromises:
-    """One group's offset of one partition, which only grows."""
+    """One group's committed offset of one partition, which only grows."""
 
     name: str
     complain: Complain
@@ -140,7 +140,7 @@ class CommitPromises:
     asked: int = -1
 
     def audit(self, found: int) -> None:
-        """The broker says what it has."""
+        """Check the offset that the broker returns."""
         if not self.acknowledged <= found <= self.asked:
             self.complain(
                 f"I12: {self.name} has {found} committed, "
@@ -148,6 +148,6 @@ class CommitPromises:
             )
 
     def forgive(self) -> None:
-        """A power cut may have taken it, unless it was synced."""
+        """Drop the promise after a power failure, unless it was synced."""
         if not self.synced:
             self.acknowledged = -1

@@ -1,4 +1,4 @@
-"""Chance from a seed: each part of a run draws from a stream of its own.
+"""Random numbers from a seed: each part of a run has its own stream.
 
 Streams are named, so that one more draw in the network does not change what the disk does.
 """
@@ -11,7 +11,7 @@ Stream = random.Random
 
 
 def stream(seed: int, name: str) -> Stream:
-    """The random numbers that one part of the run with this seed draws."""
+    """Return the random numbers of one part of the run with this seed."""
     return random.Random(f"{seed}/{name}")
 
 
@@ -22,7 +22,7 @@ class SimRandomness:
         self._source = source
 
     def uuid(self) -> Uuid:
-        """An id that looks like a random one and never begins with '-' as text."""
+        """Return a random id whose text never begins with '-'."""
         raw = bytearray(self._source.randbytes(16))
         raw[0] &= 0x7F
         raw[6] = raw[6] & 0x0F | 0x40

@@ -1,4 +1,4 @@
-"""One run: a seed, a broker, its clients, their troubles, and the verdict."""
+"""Runs one seed: a broker, its clients, the troubles, and the verdict."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -25,7 +25,7 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "300",
     "log.index.interval.bytes": "500",
     "producer.id.expiration.check.interval.ms": "1100",
-    # A clock that was set back by years makes every record one of the future.
+    # After the clock was set back by years, every record is in the future.
     "log.message.timestamp.after.max.ms": str((1 << 63) - 1),
 }
 LIMIT_S = 3600.0
@@ -39,7 +39,7 @@ class Verdict:
     digest: str
     """Equal for equal seeds, on any machine."""
     complaints: list[str]
-    """What must not have happened; empty in a good run."""
+    """Broken promises; empty in a good run."""
     fault_plan: FaultPlan
     events: int
     lives: int
@@ -55,7 +55,7 @@ class Verdict:
 def simulate(
     seed: int, *, fault_plan: FaultPlan | None = None, keep_trace: bool = False
 ) -> Verdict:
-    """Run one seed to its end, under its own weather or another."""
+    """Run one seed to its end, with its own faults or others."""
     fault_plan = fault_plan or FaultPlan.of(seed)
     settings = dict(SETTINGS)
     if fault_plan.all_synced:
@@ -97,7 +97,7 @@ class _Run:
         self._done = False
 
     async def play(self) -> None:
-        """Build up, storm, calm, and three looks at what is left."""
+        """Set up, run the troubles, heal, and audit three times."""
         await self._nemesis.start()
         await self._create_topics()
         finite = [self._task(client) for client in self._finite_clients()]
@@ -113,7 +113,7 @@ class _Run:
         await self._audit("audit 2")
         await self._nemesis.stop()
         self._cluster.node.verify_logs()
-        # A clean stop leaves everything on the disk, so that even a power cut takes nothing.
+        # A clean stop syncs everything, so that even a power failure loses nothing.
         self._cluster.node.lose_power()
         await self._nemesis.start()
         await self._audit("audit 3")
@@ -189,7 +189,7 @@ class _Run:
         return clients
 
     def _any_partition(self) -> TopicPartition:
-        """Most of the writing goes to the topic that is deleted under it, where there is one."""
+        """Choose a partition, mostly of the topic that is deleted in use, if there is one."""
         places = list(self.promises.partitions)
         recreated = [at for at in places if at.topic == RECREATED]
         if recreated and self._chance.random() < 0.6:
@@ -200,7 +200,7 @@ class _Run:
         return self._done
 
     def _check_quiet(self) -> None:
-        """Nobody asks for anything any more: nothing may be left unanswered."""
+        """Check that no request is left unanswered after all clients have stopped."""
         for connection in self._cluster.node.broker.context.connection_quotas.open:
             if getattr(connection, "slots", None):
                 self.promises.complain("L5: a request was never answered")

@@ -1,4 +1,4 @@
-"""Makes a failing run short: troubles, clients and records go as long as it still fails the same way."""
+"""Shortens a failing run: removes troubles, clients and records while it fails the same way."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ def _simulate(seed: int, plan: ClusterPlan) -> ClusterVerdict:
 
 
 def shortest(verdict: ClusterVerdict, simulate: Simulate = _simulate) -> ClusterVerdict:
-    """The shortest run found that breaks the same promise as `verdict`, which is a broken one."""
+    """Return the shortest run found that breaks the same promise as the broken `verdict`."""
     kind = kind_of(verdict)
     left = MOST_RUNS
     shrunk = True
@@ -33,7 +33,7 @@ def shortest(verdict: ClusterVerdict, simulate: Simulate = _simulate) -> Cluster
 
 
 def kind_of(verdict: ClusterVerdict) -> str:
-    """What a broken run broke: the number of the invariant, and the first words about it."""
+    """Return the broken invariant: its number, and the first words of the complaint."""
     if verdict.good:
         return ""
     text = verdict.complaints[0].partition(" s: ")[2]
@@ -42,7 +42,7 @@ def kind_of(verdict: ClusterVerdict) -> str:
 
 
 def _smaller(plan: ClusterPlan) -> Iterator[ClusterPlan]:
-    """Plans with a little less in them, the smallest first."""
+    """Yield slightly smaller plans, the smallest first."""
     troubles = plan.troubles
     if len(troubles) > 3:
         half = len(troubles) // 2

@@ -1,4 +1,4 @@
-"""A metadata store on a host of its own: its calls and replies travel over links that can be cut."""
+"""A metadata store on its own host: its calls and replies travel over links that can be cut."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -79,11 +79,11 @@ class RemoteStore:
         self._call(partial(self._store.delete, path, version, self._answer(reply)))
 
     def multi(self, ops: Sequence[Op], reply: Reply[list[OpResult]]) -> None:
-        """Do all of it or nothing."""
+        """Apply all operations or none."""
         self._call(partial(self._store.multi, ops, self._answer(reply)))
 
     def on_session(self, listener: Callable[[SessionState], None]) -> None:
-        """Report what becomes of the session."""
+        """Report changes of the session."""
         self._store.on_session(lambda state: self._return(partial(listener, state)))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What must hold of everything that brokers write to ZooKeeper, checked at every write (I13)."""
+"""Checks the invariants of everything that brokers write to ZooKeeper, at every write (I13)."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ from simulator.partition_promises import Complain
 
 
 class StoreChecks:
-    """Watches the tree: epochs only grow, leaders are in sync, in-sync replicas are replicas."""
+    """Checks the tree: epochs only grow, leaders are in sync, in-sync replicas are replicas."""
 
     def __init__(self, tree: Tree, complain: Complain) -> None:
         self._tree = tree
@@ -26,12 +26,12 @@ class StoreChecks:
         self._controller_epoch = 0
         self._states: dict[tuple[Uuid, int], StateNode] = {}
         self.on_registration: Callable[[int, dict[tuple[Uuid, int], int]], None] = lambda *_: None
-        """Called with a broker and the leader epochs that are stored when it registers."""
+        """Called with a broker that registers and the leader epochs that are stored then."""
         self.on_in_sync: Callable[[Uuid, TopicPartition, tuple[int, ...]], None] = lambda *_: None
         """Called with every in-sync set that is stored."""
 
     def edited(self, edit: Edit) -> None:
-        """One change of the tree has been made."""
+        """Check one change of the tree."""
         if not isinstance(edit, Made | Wrote):
             return
         if edit.path == CONTROLLER_EPOCH:
@@ -77,7 +77,7 @@ class StoreChecks:
 
 
 class StoreView:
-    """The cluster as ZooKeeper has it."""
+    """The cluster as stored in ZooKeeper."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -85,16 +85,16 @@ class StoreView:
         self._unwell: list[str] = []
 
     def live(self) -> set[int]:
-        """The brokers that are registered."""
+        """Return the registered brokers."""
         return {int(name) for name in self._children(BROKER_IDS)}
 
     def controller(self) -> int:
-        """The broker that is the controller, NO_LEADER if none is."""
+        """Return the controller, NO_LEADER if there is none."""
         stat = self._tree.stat(CONTROLLER)
         return decode_controller(self._tree.get(CONTROLLER).data) if stat else NO_LEADER
 
     def session_of(self, broker_id: int) -> int:
-        """The session that a broker is registered with, 0 if it is not."""
+        """Return the session of a broker's registration, 0 if it is not registered."""
         stat = self._tree.stat(BrokerNode.path(broker_id))
         return stat.ephemeral_owner if stat is not None else 0
 
@@ -106,14 +106,14 @@ class StoreView:
         }
 
     def state(self, at: TopicPartition) -> StateNode | None:
-        """Who leads a partition."""
+        """Return the state of a partition."""
         path = StateNode.path(*at)
         if self._tree.stat(path) is None:
             return None
         return StateNode.decode(*at, self._tree.get(path).data)
 
     def unwell(self) -> list[str]:
-        """Partitions without a leader, or with a replica that is not in sync."""
+        """Return partitions without a leader, or with a replica that is not in sync."""
         if self._tree.zxid != self._zxid:
             self._zxid, self._unwell = self._tree.zxid, self._find_unwell()
         return self._unwell

@@ -1,7 +1,7 @@
 """Background work of a simulated process: tasks on its loop, "threads" as later events.
 
-A blocking call runs some time after it was asked for, and its result comes some time after that,
-so that the loop goes on in both gaps as it does beside a real thread.
+A blocking call runs some time after it was submitted, and its result arrives some time after that,
+so that the loop runs in both gaps, as with a real thread.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Call:
-    """A blocking call on its way through a thread."""
+    """A blocking call on a simulated thread."""
 
     __slots__ = ("future", "lane", "ran", "work")
 
@@ -39,7 +39,7 @@ class SimTasks:
         self._calls: dict[_Call, None] = {}
 
     def slow_down(self, slowest_ms: int) -> None:
-        """From now on a blocking call takes up to this long."""
+        """Let a blocking call take up to this long from now on."""
         self._slowest_us = slowest_ms * 1000
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
@@ -62,7 +62,7 @@ class SimTasks:
             call()
 
     def close(self) -> None:
-        """Whatever waits for a thread runs now, but what nobody needs after a stop."""
+        """Run all waiting calls now, except those that a stop drops."""
         for call in list(self._calls):
             if call.lane in (Lane.CODEC, Lane.READ):
                 call.ran = True
@@ -72,7 +72,7 @@ class SimTasks:
                 self._run(call)
 
     def _delay_s(self) -> float:
-        """Mostly short, now and then very long."""
+        """Draw a delay: mostly short, sometimes very long."""
         return self._slowest_us * self._chance.random() ** 3 / 1e6
 
     def _run(self, call: _Call) -> None:
@@ -96,7 +96,7 @@ class SimTasks:
 
 @contextmanager
 def _no_loop() -> Iterator[None]:
-    """A thread has no running loop: code that asks for one there has made a mistake."""
+    """Hide the running loop, as in a thread: code that asks for one there is wrong."""
     before = events._get_running_loop()
     events._set_running_loop(None)
     try:

@@ -1,15 +1,15 @@
-"""What happened, as a running hash: two runs of one seed must end with the same digest."""
+"""A running hash of all events: two runs of one seed must end with the same digest."""
 
 from hashlib import blake2b
 
 
 class Trace:
-    """Everything that the outside world of a simulated broker could have seen, in order."""
+    """Everything that the environment of a simulated broker could observe, in order."""
 
     def __init__(self, *, keep: bool = False) -> None:
         self._hash = blake2b(digest_size=16)
         self.lines: list[str] | None = [] if keep else None
-        """The readable form, to find the place where two runs part."""
+        """The readable form, to find where two runs diverge."""
 
     def note(self, text: str, data: bytes = b"") -> None:
         """Add one event, with the bytes it carried."""

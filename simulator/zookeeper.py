@@ -1,9 +1,9 @@
-"""A simulated ZooKeeper: one server on a host of its own, whose sessions outlive its connections.
+"""A simulated ZooKeeper: one server on its own host, whose sessions outlive its connections.
 
-The tree is the embedded store's; everything that is written survives a restart. What makes a real
-ensemble hard to live with is here: a connection breaks after a write took effect and before its
-answer, or before the write arrives; a session expires while its client is cut off, and the client
-does not hear of it; a request of a connection that the client has given up takes effect late.
+The tree is the embedded store's; everything written survives a restart. It has the difficult cases
+of a real ensemble: a connection breaks after a write took effect and before its answer, or before
+the write arrives; a session expires while its client is cut off and does not notice; a request on a
+connection that the client has given up takes effect late.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Transact(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """A sign of life."""
+    """A heartbeat of the client."""
 
 
 class CloseSession(NamedTuple):
@@ -57,7 +57,7 @@ Request: TypeAlias = Read | Transact | Ping | CloseSession
 
 
 class ClientEnd:
-    """What a server's connection calls at its client, after a journey over the network."""
+    """The client's side of a connection, which the server calls over the network."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop

@@ -1,1 +1,1 @@
-"""Scripted clients over the wire: each draws what it does from the seed and keeps the books."""
+"""Scripted clients over the wire: each draws its actions from the seed and records promises."""

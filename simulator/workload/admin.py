@@ -1,4 +1,4 @@
-"""Administrators: topics come, change and go beside the ones that are watched."""
+"""Administrators, which create, alter and delete topics in addition to the watched ones."""
 
 from headwater.errors import E
 from headwater.model import TopicPartition
@@ -19,14 +19,14 @@ from simulator.workload.client import Client, Disturbed
 
 TOPIC = 2
 RECREATED = "events"
-"""A topic that is deleted and created again under this name while it is in use."""
+"""The name of a topic that is deleted and recreated while it is in use."""
 
 
 class Admin(Client):
     """Creates, alters and deletes."""
 
     async def run(self, rounds: int) -> None:
-        """Do some things; whether a disturbed one was done stays open."""
+        """Run some actions; the outcome of a disturbed one stays unknown."""
         for number in range(rounds):
             await self.pause(400)
             try:
@@ -36,7 +36,7 @@ class Admin(Client):
         self.disconnect()
 
     async def create(self, name: str, partitions: int, configs: dict[str, str]) -> None:
-        """Make a topic, however long it takes."""
+        """Create a topic, with retries until it succeeds."""
         while True:
             try:
                 await self._create(name, partitions, configs)
@@ -92,7 +92,7 @@ class Admin(Client):
         self.check(answer.responses[0].error_code)
 
     async def delete_records(self, books: PartitionPromises) -> None:
-        """Move the start of a partition to some offset that it has."""
+        """Move the start of a partition to a random offset in it."""
         at = books.at
         end = max(books.high_watermark, max(books.acknowledged, default=-1) + 1)
         offset = self.chance.choice((end, self.chance.randrange(end + 1)))
@@ -104,10 +104,10 @@ class Admin(Client):
         answer = await self.call(
             DeleteRecordsRequest(topics=[topic], timeout_ms=5000), DeleteRecordsResponse
         )
-        # A power cut may have left fewer records than the ones to delete.
+        # A power failure may have left fewer records than are to be deleted.
         self.check(answer.topics[0].partitions[0].error_code, E.OFFSET_OUT_OF_RANGE)
 
     def _any_partition(self) -> TopicPartition:
-        """One of the topics that nobody deletes."""
+        """Choose a partition of a topic that is never deleted."""
         steady = [at for at in self.promises.partitions if at.topic != RECREATED]
         return self.chance.choice(steady)

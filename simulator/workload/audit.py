@@ -1,4 +1,4 @@
-"""The audit: after the storm everything is read back and held against what was promised."""
+"""The audit: after the troubles, everything is read back and compared with the promises."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -18,7 +18,7 @@ GROUP_TOPIC = "commits"
 
 
 class Auditor(Client):
-    """Reads everything; the broker must be up and nobody may be writing."""
+    """Reads everything; the broker must be up and no client may be writing."""
 
     kept_out = False
 
@@ -53,7 +53,7 @@ class Auditor(Client):
                 )
 
     async def _check_name(self, name: str, after_power_cut: bool) -> None:
-        """Look at the topic that has this name now; one that is being deleted promises nothing."""
+        """Check the current topic of this name, unless it is being deleted."""
         self.topic_ids = {}
         if name not in self.promises.topics and not await self._exists(name):
             return
@@ -92,13 +92,13 @@ class Auditor(Client):
             await self._check_time(at, records)
 
     async def _excuse_retention(self, at: TopicPartition, offset: int) -> None:
-        """Records may go while they are being read; then the reading begins again."""
+        """Start again if retention deletes records while they are read."""
         if await end_of(self, at, EARLIEST) <= offset:
             self.promises.complain(f"I1: {at} refuses {offset}, which it should have")
         raise Disturbed
 
     async def _check_time(self, at: TopicPartition, records: list[Record]) -> None:
-        """A lookup by time finds what a look at every record finds."""
+        """Check that a lookup by time finds the same as a scan of every record."""
         timestamp = self.chance.choice(records).timestamp
         expected = next(one.offset for one in records if one.timestamp >= timestamp)
         found = await end_of(self, at, timestamp)

@@ -1,7 +1,7 @@
-"""What all scripted clients share: connecting, again and again, and noticing silence.
+"""The base of all scripted clients: connects with retries, and detects missing answers.
 
-A broker may be gone, starting, or cut off: all of that is met with another try. A request that a
-broker which lives and serves never answers is a broken promise.
+A broker may be gone, starting, or cut off: the client retries. If a live broker that serves never
+answers a request, that is a broken promise.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from simulator.randomness import stream
 Answer = TypeVar("Answer", bound=Struct)
 
 SILENCE_S = 60.0
-"""Longer than any timeout that a script asks for."""
+"""Longer than any timeout that a script requests."""
 
 RETRIABLE = frozenset(
     {
@@ -41,11 +41,11 @@ RETRIABLE = frozenset(
 
 
 class Disturbed(Exception):
-    """The broker is not to be had, or not in the mood: try again later."""
+    """The broker is unreachable or refused with a retriable error: try again later."""
 
 
 class SimConnection(ClientConnection):
-    """A client's stream that can also send what has no answer."""
+    """A client's stream that can also send requests without an answer."""
 
     def tell(self, request: Struct, version: int) -> None:
         """Send a request that the broker does not answer (acks=0)."""
@@ -60,7 +60,7 @@ class Client:
     """A scripted client."""
 
     kept_out = True
-    """Whether it has to wait while an audit goes on."""
+    """Whether it must wait during an audit."""
 
     def __init__(self, cluster: Cluster, promises: Promises, name: str) -> None:
         self.cluster = cluster
@@ -74,7 +74,7 @@ class Client:
     async def call(
         self, request: Struct, answer: type[Answer], *, newest: int | None = None
     ) -> Answer:
-        """One exchange; Disturbed if it did not come to an end."""
+        """Send a request and return its answer; raise Disturbed if none arrives."""
         return await self.call_on(await self.connection(), request, answer, newest=newest)
 
     async def call_on(
@@ -85,7 +85,7 @@ class Client:
         *,
         newest: int | None = None,
     ) -> Answer:
-        """One exchange over a stream that is known to be the same for several of them."""
+        """Send a request over a given stream and return its answer."""
         life = self._life
         try:
             return await connection.call(request, answer, newest=newest)
@@ -96,7 +96,7 @@ class Client:
             raise Disturbed from failure
 
     async def connection(self) -> SimConnection:
-        """The stream to the broker, opened if need be."""
+        """Return the stream to the broker, opened if necessary."""
         if self._connection is None or not self._connection.is_open:
             self._life = self.cluster.node.life
             self._stay_out()
@@ -128,7 +128,7 @@ class Client:
             self._connection = None
 
     async def topic_id(self, name: str) -> bytes:
-        """The id of a topic, asked for once per connection and after an error that doubts it."""
+        """Return the id of a topic, requested once per connection and after errors about it."""
         if name not in self.topic_ids:
             answer = await self.call(MetadataRequest(topics=None), MetadataResponse)
             self.topic_ids = {topic.name or "": topic.topic_id for topic in answer.topics}
@@ -139,15 +139,15 @@ class Client:
         return self.topic_ids[name]
 
     async def pause(self, longest_ms: int) -> None:
-        """Do nothing for a while."""
+        """Sleep for a random time."""
         await asyncio.sleep(self.chance.randrange(longest_ms) / 1000)
 
     async def back_off(self) -> None:
-        """Wait until whatever was under way has arrived or is lost."""
+        """Wait until everything in flight has arrived or is lost."""
         await asyncio.sleep(self.chance.randrange(20, 200) / 1000)
 
     def check(self, code: int, *expected: E) -> E:
-        """The error of an answer: none, one of the expected, or Disturbed for those that pass."""
+        """Return the error of an answer if it is expected; raise Disturbed for a retriable one."""
         error = error_of(code)
         if error is E.NONE or error in expected:
             return error

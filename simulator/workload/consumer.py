@@ -1,4 +1,4 @@
-"""Consumers by assignment: they follow one partition and believe nothing."""
+"""Consumers by assignment, which follow one partition and check everything."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from simulator.workload.reading import BY_ID, VERSIONS, Fetched, end_of, fetch
 
 
 class Consumer(Client):
-    """Reads a partition from its start, over and over from where it was."""
+    """Reads a partition from its start on."""
 
     def __init__(self, cluster: Cluster, promises: Promises, name: str, at: TopicPartition) -> None:
         super().__init__(cluster, promises, name)
@@ -25,7 +25,7 @@ class Consumer(Client):
         self._power_cuts = 0
 
     async def run(self, done: Callable[[], bool]) -> None:
-        """Read until told to stop."""
+        """Read until `done`."""
         while not done():
             try:
                 await self._poll()
@@ -59,7 +59,7 @@ class Consumer(Client):
             await self.pause(30)
 
     def _still_reads(self, attempt: Attempt) -> bool:
-        """Whether the answer came from the topic that is being read; if not, go over to the new one."""
+        """Return whether the answer is of the topic being read; otherwise switch to the new one."""
         answered = self._name.target(attempt)
         if answered is self._reading:
             return True
@@ -77,7 +77,7 @@ class Consumer(Client):
             self._position = record.offset + 1
 
     async def _start_over(self) -> None:
-        """Records were deleted under the reader, or a power cut took the end of the log."""
+        """Start again after records were deleted, or lost with the end of the log."""
         attempt = Attempt(None, self.cluster.scheduler.now_us)
         earliest = await end_of(self, self._at, EARLIEST)
         attempt.answered(self.cluster.scheduler.now_us)

@@ -1,4 +1,4 @@
-"""Members of a classic group: they join, commit ever higher offsets, and sometimes leave."""
+"""Members of a classic group, which join, commit growing offsets, and sometimes leave."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ SESSION_MS = 6000
 
 
 class Member(Client):
-    """One member; it alone commits for the partition of its number."""
+    """One member, the only one that commits for the partition of its number."""
 
     def __init__(
         self, cluster: Cluster, promises: Promises, name: str, group: str, partition: int
@@ -39,7 +39,7 @@ class Member(Client):
         self._generation = -1
 
     async def run(self, done: Callable[[], bool]) -> None:
-        """Take part until told to stop."""
+        """Take part in the group until `done`."""
         while not done():
             try:
                 if self._generation < 0:
@@ -52,7 +52,7 @@ class Member(Client):
         self.disconnect()
 
     async def _find_coordinator(self) -> None:
-        """Ask for it, as every client does: the first question makes the topic of offsets."""
+        """Find the coordinator; the first request creates the offsets topic."""
         request = FindCoordinatorRequest(coordinator_keys=[self._group])
         answer = await self.call(request, FindCoordinatorResponse)
         self.check(answer.coordinators[0].error_code)
@@ -148,11 +148,11 @@ class Member(Client):
         self._member_id, self._generation = "", -1
 
     def _rejoin_after(self) -> tuple[E, ...]:
-        """What makes a member join again; only a power cut makes a broker forget a group."""
+        """Return the errors after which a member rejoins; only a power failure may lose a group."""
         return (*REJOIN, E.GROUP_ID_NOT_FOUND) if self.cluster.node.power_cuts else REJOIN
 
     def _forget(self, error: E) -> None:
-        """Join again where the group has moved on."""
+        """Join again after the group has moved on."""
         if error is not E.NONE:
             self._generation = -1
         if error in (E.UNKNOWN_MEMBER_ID, E.GROUP_ID_NOT_FOUND):

@@ -1,4 +1,4 @@
-"""Producers: idempotent ones that never give up, and plain ones that may write twice."""
+"""Producers: idempotent ones that retry forever, and plain ones that may write twice."""
 
 import asyncio
 from collections import deque
@@ -47,14 +47,14 @@ class Producer(Client):
         self._at = at
         self._name = promises.names[at.topic]
         self._topic_id = b""
-        """The topic that was written to last."""
+        """The topic of the last write."""
         self._acks = acks
         self._once = once
         self._version = self.chance.choice(VERSIONS)
         self._left = batches
         self._number = 0
         self._waiting: deque[_Batch] = deque()
-        """Batches that were made and are not known to be in the log, in order."""
+        """Batches that are not known to be in the log, in order."""
         self._producer_id = -1
         self._epoch = -1
         self._sequence = 0
@@ -68,7 +68,7 @@ class Producer(Client):
         return self.promises.partitions[self._at]
 
     async def run(self) -> None:
-        """Send everything, whatever happens to the broker."""
+        """Send everything, with retries."""
         while self._left or self._waiting:
             self._fill()
             try:
@@ -121,7 +121,7 @@ class Producer(Client):
             self._take(answer, attempt)
 
     async def _find_topic(self) -> bytes:
-        """The id of the topic; what waited for another one of its name is given up."""
+        """Return the id of the topic; drop what waited for an earlier topic of its name."""
         topic_id = await self.topic_id(self._at.topic)
         if self._topic_id and self._topic_id != topic_id:
             self._give_up()
@@ -131,7 +131,7 @@ class Producer(Client):
         return topic_id
 
     def _give_up(self) -> None:
-        """Begin again with new records: the topic of the old ones is gone."""
+        """Start again with new records: the topic of the old ones is gone."""
         self._waiting.clear()
         self._producer_id = -1
 
@@ -142,7 +142,7 @@ class Producer(Client):
         return attempt
 
     async def _tell_all(self) -> None:
-        """acks=0: say it once and hope."""
+        """Send everything once, with acks=0."""
         topic_id = await self._find_topic()
         connection = await self.connection()
         while self._waiting:
@@ -182,7 +182,7 @@ class Producer(Client):
         return ProduceRequest(acks=self._acks, timeout_ms=10_000, topic_data=[topic])
 
     def _take(self, answer: ProduceResponse, attempt: Attempt) -> None:
-        """The first waiting batch was answered."""
+        """Handle the answer to the first waiting batch."""
         result = answer.responses[0].partition_responses[0]
         error = self.check(result.error_code, E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.UNKNOWN_PRODUCER_ID)
         if error is not E.NONE:
@@ -195,7 +195,7 @@ class Producer(Client):
             incarnation.partitions[self._at.partition].acknowledge(result.base_offset, values)
 
     def _lost_track(self, error: E) -> None:
-        """Only a power cut or a new topic may make the broker forget what this producer wrote."""
+        """Check that only a power failure or a new topic made the broker lose this producer."""
         if self._known is not self._name.newest:
             self._give_up()
         elif self._books.synced or self._power_cuts == self.cluster.node.power_cuts:

@@ -1,4 +1,4 @@
-"""Reading a partition over the wire, for consumers and for the audit."""
+"""Reads a partition over the wire, for consumers and for the audit."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class Fetched(NamedTuple):
 async def fetch(
     client: Client, at: TopicPartition, offset: int, *, newest: int, max_bytes: int, wait_ms: int
 ) -> Fetched:
-    """Ask for records from `offset` on; those before it in its batch are dropped."""
+    """Fetch records from `offset` on; drop earlier ones of its batch."""
     wanted = FetchRequest.FetchPartition(
         partition=at.partition, fetch_offset=offset, partition_max_bytes=max_bytes
     )
@@ -48,7 +48,7 @@ async def fetch(
 
 
 def _records(client: Client, at: TopicPartition, content: memoryview) -> list[Record]:
-    """The records of whole batches, each checked as a consumer checks it."""
+    """Yield the records of whole batches, checked as by a consumer."""
     records: list[Record] = []
     for position, header in batches(content):
         batch = content[position : position + header.size]
@@ -60,7 +60,7 @@ def _records(client: Client, at: TopicPartition, content: memoryview) -> list[Re
 
 
 async def end_of(client: Client, at: TopicPartition, timestamp: int) -> int:
-    """The earliest or the latest offset, or the first one that is not older than `timestamp`."""
+    """Return the earliest or latest offset, or the first one that is not older than `timestamp`."""
     partition = ListOffsetsRequest.ListOffsetsPartition(
         partition_index=at.partition, timestamp=timestamp
     )

@@ -1,7 +1,7 @@
 """The real clients as a workload: idempotent producers, readers, members of a group, admins.
 
-Each client is a process on a host of its own. Producers write values that nobody else writes; the
-books (`Promises`) get every acknowledgement and every record that was read.
+Each client is a process on its own host. Producers write unique values; `Promises` gets every
+acknowledgment and every record that was read.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ OPTIONS: dict[str, Any] = {
     "metadata_max_age_ms": 5000,
 }
 SESSION_MS = 2500
-"""How long a group waits for a member that is silent."""
+"""The session timeout of a member."""
 REBALANCE_MS = 5000
-"""How long it waits for one to join again."""
+"""The rebalance timeout of a member."""
 PATIENCE_MS = 600_000
-"""How long a client tries; a run is over long before."""
+"""The timeout of a client, longer than any run."""
 
 
 class RealClient:
@@ -65,7 +65,7 @@ class RealClient:
 
     @property
     def done(self) -> bool:
-        """Whether the process has come to its end."""
+        """Whether the process has ended."""
         return self.task is not None and self.task.done()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
@@ -74,7 +74,7 @@ class RealClient:
             self.promises.complain(f"L4: {self.name} gave up: {failure!r}")
 
     def seams(self) -> dict[str, Any]:
-        """Time, network and chance of this client."""
+        """Return the seams of this client."""
         return {
             "clock": SimClock(self.cluster.scheduler),
             "network": self.cluster.network,
@@ -83,13 +83,13 @@ class RealClient:
 
     @property
     def bootstrap(self) -> str:
-        """Every broker, in an order of the client's own."""
+        """All brokers, in a random order of this client."""
         hosts = [f"{node.host}:{PORT}" for node in self.cluster.nodes]
         self.chance.shuffle(hosts)
         return ",".join(hosts)
 
     async def insist(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Call again until a broker is there."""
+        """Call until a broker answers."""
         while True:
             try:
                 return await call()
@@ -97,7 +97,7 @@ class RealClient:
                 await self.pause(200)
 
     async def pause(self, most_ms: int) -> None:
-        """Do nothing for a while."""
+        """Sleep for a random time."""
         await asyncio.sleep(self.chance.randrange(most_ms) / 1000)
 
 
@@ -132,7 +132,7 @@ class RealProducer(RealClient):
         partition = self.chance.randrange(self._partitions)
         value = Value(self.name, number, True, bytes(self.chance.choice((0, 10, 300))))
         content = value.encode()
-        # The books of all topics of this name share what was sent.
+        # All topics of this name share the record of what was sent.
         self.promises.partitions[TopicPartition(self._topic, partition)].sent[content] = value
         attempt = Attempt(None, self.cluster.scheduler.now_us)
         self.promises.attempt(self._topic, [content], attempt)
@@ -169,7 +169,7 @@ class RealReader(RealClient):
         self.positions = dict.fromkeys(range(len(promises.names[topic].newest.partitions)), 0)
 
     async def run(self) -> None:
-        """Read until told to stop."""
+        """Read until the fleet stops."""
         consumer = Consumer(
             bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS,
             auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((100, 500)),
@@ -195,7 +195,7 @@ class RealReader(RealClient):
 
 
 class RealMember(RealClient):
-    """A member of a group: reads what it is assigned, and commits behind it."""
+    """A member of a group, which reads its assignment and commits what it has read."""
 
     def __init__(
         self,
@@ -213,10 +213,10 @@ class RealMember(RealClient):
         self._calm = calm
         self._strategy = strategy
         self.membership: Membership | None = None
-        """What this process believes of its part in the group."""
+        """The process's view of its membership."""
 
     async def run(self) -> None:
-        """Take part until told to stop."""
+        """Take part in the group until the fleet stops."""
         consumer = Consumer(
             bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, group_id="group",
             auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=SESSION_MS,
@@ -239,9 +239,9 @@ class RealMember(RealClient):
         await consumer.close()
 
     async def _check_committed(self, consumer: Consumer[Any, Any]) -> None:
-        """Whatever was acknowledged before the question is in the answer.
+        """Check that the committed offsets include everything acknowledged before.
 
-        In a storm a coordinator that does not know of its successor may answer.
+        During troubles a coordinator that does not know its successor may answer.
         """
         at = TopicPartition(self._topic, self.chance.randrange(2))
         books = self.promises.commits_of("group", at.partition)
@@ -283,18 +283,18 @@ class RealAdmin(RealClient):
         self._core: AdminCore | None = None
 
     async def run(self) -> None:
-        """Do what was asked for."""
+        """Run the work of this admin."""
         settings = {**OPTIONS, "bootstrap_servers": self.bootstrap}
         self._core = AdminCore({**settings, "default_api_timeout_ms": 10_000}, **self.seams())
         await self._work(self)
         await self._core.calls.close()
 
     async def create(self, topic: NewTopic) -> None:
-        """Create a topic, however long it takes."""
+        """Create a topic, with retries until it succeeds."""
         await self._insist(lambda core: core.topics.create_topics([topic]), E.TOPIC_ALREADY_EXISTS)
 
     async def delete(self, topic_id: Uuid) -> None:
-        """Delete a topic, and ask again until it is gone.
+        """Delete a topic, with retries until it is gone.
 
         By id: a request by name that arrives late would delete the next topic of that name.
         """
@@ -309,7 +309,7 @@ class RealAdmin(RealClient):
         await self._insist(ask, E.UNKNOWN_TOPIC_ID)
 
     async def try_to(self, call: Callable[[AdminCore], Awaitable[object]]) -> None:
-        """Ask once; what a broker refuses is refused."""
+        """Call once, and ignore a refusal."""
         assert self._core is not None
         try:
             await call(self._core)

@@ -1,4 +1,4 @@
-"""Somebody who deletes a topic while others write to it and read it, and creates it again."""
+"""Deletes and recreates a topic while other clients write to it and read it."""
 
 from headwater.errors import E
 from headwater.model import ZERO_UUID
@@ -14,7 +14,7 @@ GONE = (E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID)
 
 
 class Recreator(Admin):
-    """The only one who creates, truncates and deletes the topics of one name."""
+    """The only client that creates, truncates and deletes the topics of one name."""
 
     def __init__(self, cluster: Cluster, promises: Promises, name: str, topic: str) -> None:
         super().__init__(cluster, promises, name)
@@ -25,7 +25,7 @@ class Recreator(Admin):
         return self.promises.names[self._topic]
 
     async def run(self, rounds: int) -> None:
-        """Truncate the topic, or delete it and create it again, however long each takes."""
+        """Truncate the topic, or delete and recreate it, with retries."""
         for _ in range(rounds):
             await self.pause(900)
             if self.chance.random() < 0.6:
@@ -46,7 +46,7 @@ class Recreator(Admin):
             await self.back_off()
 
     async def _delete_for_sure(self, topic: Incarnation) -> None:
-        """Delete it, and ask again until the broker says that it is gone."""
+        """Delete the topic, with retries until the broker reports that it is gone."""
         self.promises.topics.pop(self._topic, None)
         topic.doomed = True
         by_id = self.chance.random() < 0.5
@@ -67,7 +67,7 @@ class Recreator(Admin):
         self.check(answer.responses[0].error_code, *GONE)
 
     async def create_again(self) -> None:
-        """Create the topic with other settings, however long it takes."""
+        """Create the topic with other settings, with retries."""
         configs = {"segment.bytes": str(self.chance.choice((5000, 1 << 20)))}
         synced = self.chance.random() < 0.5
         if synced:
