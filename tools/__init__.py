@@ -1,1 +1,1 @@
-"""What the house needs around the package: fetched jars, peers to compare with, checks of the tree."""
+"""Development tools: jars, other brokers to compare with, generators, checks, chaos runs."""

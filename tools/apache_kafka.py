@@ -1,6 +1,6 @@
-"""A real Apache Kafka beside ours: KRaft nodes on free loopback ports in folders of their own.
+"""Runs a real Apache Kafka: KRaft nodes on free loopback ports, each in its own folder.
 
-Benchmarks compare with it and every compatibility check is proved on it first.
+Benchmarks compare with it, and every compatibility check must pass on it first.
 
     with ApacheKafka({"group.initial.rebalance.delay.ms": "0"}) as kafka:
         ... kafka.bootstrap ...
@@ -47,7 +47,7 @@ _PORTS = 2
 
 
 class ApacheKafka:
-    """One node of Apache Kafka 4.3.1, up for the length of a `with` block.
+    """One node of Apache Kafka 4.3.1, running within a `with` block.
 
     A node of a cluster is given its ports and `controller.quorum.voters`.
     """
@@ -72,14 +72,14 @@ class ApacheKafka:
 
     @property
     def home(self) -> Path:
-        """The temporary folder that holds its settings, its output and its logs."""
+        """The temporary folder with its settings, its output and its logs."""
         if self._home is None:
             raise RuntimeError("Apache Kafka is not running")
         return self._home
 
     @property
     def log_dir(self) -> Path:
-        """Where its partitions are: `log_dir/<topic>-<partition>/`."""
+        """The folder with its partitions: `log_dir/<topic>-<partition>/`."""
         return self.home / "logs"
 
     @property
@@ -115,7 +115,7 @@ class ApacheKafka:
         self.launch()
 
     def launch(self) -> None:
-        """Start the process, again if it was killed, and wait until it answers."""
+        """Start or restart the process, and wait until it answers."""
         properties = self.home / "server.properties"
         self._output = (self.home / "output.txt").open("ab")
         command = java(f"-Xmx{self._heap}", f"-Xms{self._heap}", "kafka.Kafka", str(properties))
@@ -124,7 +124,7 @@ class ApacheKafka:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # an interrupt of the terminal reaches us first, then it
+            start_new_session=True,  # an interrupt of the terminal must reach this process first
         )
         self._guard = kill_with_parent(self._process.pid, self.home)
         self._wait_until_it_answers(int(self.bootstrap.rpartition(":")[2]))
@@ -226,7 +226,7 @@ class ApacheCluster:
         trace: TracebackType | None,
     ) -> None:
         for node in self._nodes.values():
-            node.kill()  # one that stops in order waits for the others
+            node.kill()  # a clean stop would wait for the other nodes
             node.__exit__(None, None, None)
 
     @property
@@ -260,7 +260,7 @@ class ApacheCluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports free a moment ago, all different: the sockets are held together until all are known."""
+    """Return distinct ports that were free a moment ago."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [held.getsockname()[1] for held in sockets]
     for held in sockets:
@@ -269,7 +269,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _answers_api_versions(port: int) -> bool:
-    """Whether a whole ApiVersions answer came: an open port alone does not mean a ready broker."""
+    """Return whether a whole ApiVersions response arrived: an open port is not enough."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
             peer.sendall(_API_VERSIONS_V0)
@@ -286,7 +286,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(f"{kafka.bootstrap} pid {kafka.pid} logs {kafka.log_dir}\n")
         sys.stdout.flush()
         ends = {signal.SIGINT, signal.SIGTERM}
-        signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # not earlier: a child would inherit it
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # only now: a child would inherit it
         signal.sigwait(ends)
     return 0
 

@@ -3,7 +3,7 @@
     python -m tools.api_reference           writes the pages
     python -m tools.api_reference --check   says which are out of date
 
-Derived from docstrings, signatures and the tables of settings, so that they cannot disagree.
+The pages are derived from docstrings, signatures and the tables of settings.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ _QUOTED = re.compile(r"(: |-> )'([^']+)'")
 _SECTION = re.compile(r"^(Args|Returns|Raises):$")
 _ARGUMENT = re.compile(r"^    (\*{0,2}\w+): ")
 _UNSAID = {"forked", "onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTerminated"}
-"""Methods that are called by others than users."""
+"""Methods that users do not call."""
 
 CLASSES: Sequence[tuple[str, type]] = (
     ("headwater.Producer", headwater.Producer),
@@ -185,7 +185,7 @@ PIPELINE_ERRORS: Sequence[type[Exception]] = (
 
 
 def reference_page() -> str:
-    """Every public class with its methods, and every error."""
+    """Return the page with every public class, its methods, and every error."""
     parts = [
         "# Reference of the clients\n",
         _NOTE,
@@ -206,7 +206,7 @@ def reference_page() -> str:
 
 
 def _plain_methods() -> str:
-    """The methods of the asyncio clients that are not awaited."""
+    """Return the methods of the asyncio clients that are not coroutines."""
     found = {
         name
         for client in ("Producer", "Consumer", "Admin")
@@ -218,7 +218,7 @@ def _plain_methods() -> str:
 
 
 def settings_page() -> str:
-    """Every setting of every client."""
+    """Return the page with every setting of every client."""
     parts = [
         "# Settings of the clients\n",
         _NOTE,
@@ -241,7 +241,7 @@ def settings_page() -> str:
 
 
 def pipelines_page() -> str:
-    """Every function and class that pipelines are written with."""
+    """Return the page with every function and class for pipelines."""
     parts = [
         "# Reference of the pipelines\n",
         _NOTE,
@@ -266,7 +266,7 @@ def _pipeline_part(thing: Any) -> Iterator[str]:
 
 
 def _public(thing: Any) -> str:
-    """The shortest name that a user can import it by."""
+    """Return the shortest name by which a user can import it."""
     name = thing.__name__
     short = name in dir(pipelines) and getattr(pipelines, name) is thing
     return f"headwater.pipelines.{name}" if short else f"{thing.__module__}.{name}"
@@ -289,7 +289,7 @@ def _fields(cls: type) -> Sequence[str]:
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties with words, in the order of the code; the class's own first."""
+    """Return public methods and properties with docstrings, in order; the class's own first."""
     seen: set[str] = set()
     for base in cls.__mro__:
         if not base.__module__.startswith("headwater"):
@@ -316,7 +316,7 @@ def _signature(member: Any, *, escaped: bool = True) -> str:
 
 
 def _prose(member: Any) -> str:
-    """The docstring without its code (the guides have that, and it is run), arguments as a list."""
+    """Return the docstring without its code (the guides run it), with arguments as a list."""
     lines = []
     for line in _FENCE.sub("\n\n", inspect.getdoc(member) or "").splitlines():
         if _SECTION.match(line):
@@ -371,7 +371,7 @@ def pages() -> dict[str, str]:
 
 
 def outdated() -> list[str]:
-    """The pages whose files differ from what the code says."""
+    """Return the pages that are out of date."""
     return [
         name
         for name, text in pages().items()

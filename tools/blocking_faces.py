@@ -1,11 +1,11 @@
-"""Derives the blocking clients from the asyncio ones, so that both have one text.
+"""Derives the blocking clients from the asyncio ones, so that there is one source.
 
 python -m tools.blocking_faces            writes blocking.py beside each asyncio face
 python -m tools.blocking_faces --check    exits with status 1 if one is out of date
 
-`async` and `await` go, and the classes that wait (`AsyncPoller`, `AsyncSendWaits`, `AsyncCaller`)
-become their blocking counterparts. A line `# blocking: CODE` of the source becomes CODE. `SENTENCES` lists the
-prose that differs.
+It removes `async` and `await` and replaces the classes that wait (`AsyncPoller`, `AsyncSendWaits`,
+`AsyncCaller`) by their blocking counterparts. A line `# blocking: CODE` of the source becomes CODE.
+`SENTENCES` lists the prose that differs.
 """
 
 import re
@@ -53,7 +53,7 @@ _WORDS = (
 
 
 def blocking(source: str) -> str:
-    """The blocking face that the text of an asyncio one implies."""
+    """Return the blocking face of the source of an asyncio one."""
     for text, other in SENTENCES.items():
         source = source.replace(text, other)
     for pattern, other in _WORDS:
@@ -71,7 +71,7 @@ def _ruff(source: str, *command: str) -> str:
 
 
 def outdated() -> list[str]:
-    """The blocking faces that differ from what their sources imply."""
+    """Return the blocking faces that are out of date."""
     return [
         str(target.relative_to(CLIENT))
         for source, target in FACES.items()

@@ -1,12 +1,11 @@
-"""`make chaos`: kill -9 under load, again and again; then ask for every acknowledged record.
+"""`make chaos`: repeated kill -9 under load, then a check of every acknowledged record.
 
-Real producers write without a pause while the broker is killed at random points and started again.
-At the end everything is read back and the files are checked: no acknowledged record may be lost,
-none of an idempotent producer may be there twice or out of its order, and no committed offset of a
-group may have gone back. A third topic is deleted, truncated and created again under its name while
-producers write to it, before some of the kills: the broker must not stop, and the records of its last
-life must be there, and only those. The randomness is seeded; the seed decides when to kill, not what
-the machine does meanwhile.
+Real producers write without a pause while the broker is killed at random points and restarted. At
+the end everything is read back and the files are checked: no acknowledged record may be lost, none
+of an idempotent producer may be duplicated or out of order, and no committed offset of a group may
+have gone back. A third topic is deleted, truncated and recreated while producers write to it,
+before some of the kills: the broker must not stop, and only the records of the last topic may be
+there. The seed decides when to kill, not what the machine does in between.
 """
 
 import argparse
@@ -35,17 +34,17 @@ from tools.recreated_topic import PARTITIONS, RecreatedTopic
 
 LONGEST_LOAD_S = 0.6
 SETTINGS = {
-    "log.segment.bytes": str(512 * 1024),  # rolls must be among the things that are interrupted
+    "log.segment.bytes": str(512 * 1024),  # kills must hit rolls too
     "replica.high.watermark.checkpoint.interval.ms": "300",
     "log.flush.interval.ms": "200",
-    # A producer would create the topic that was deleted again before its owner does.
+    # Otherwise a producer would recreate the deleted topic before its owner does.
     "auto.create.topics.enable": "false",
 }
 
 
 @dataclass(slots=True)
 class Report:
-    """What a run did and what it found."""
+    """The result of a run."""
 
     seed: int
     kills: int = 0
@@ -57,13 +56,13 @@ class Report:
 
 
 class Load:
-    """A producer on a thread of its own, which numbers its records by partition."""
+    """A producer on its own thread, which numbers its records by partition."""
 
     def __init__(self, bootstrap: str, topic: str, randomness: random.Random, **config: object):
         self.topic = topic
         self.idempotent = bool(config.get("enable.idempotence"))
         self.acknowledged: dict[int, dict[int, int]] = defaultdict(dict)
-        """Partition, then offset, then the number of the record that was said to be there."""
+        """The number of the acknowledged record by partition and offset."""
         self.count = 0
         self.failed: list[str] = []
         self._random = randomness
@@ -84,7 +83,7 @@ class Load:
         self._thread.start()
 
     def _run(self) -> None:
-        """Bursts of all sizes with moments of silence between them."""
+        """Send bursts of random sizes with pauses."""
         numbers = [0] * PARTITIONS
         while not self._stop.is_set():
             try:
@@ -108,7 +107,7 @@ class Load:
         self.count += 1
 
     def finish(self) -> None:
-        """Send nothing more and wait for what is under way."""
+        """Stop sending and wait for records in flight."""
         self._stop.set()
         self._thread.join()
         left = self._producer.flush(PATIENCE_S)
@@ -117,7 +116,7 @@ class Load:
 
 
 class Commits:
-    """Commits growing offsets of a group, and asks after each crash whether they are still there."""
+    """Commits growing offsets of a group, and checks them after each crash."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.problems: list[str] = []
@@ -134,7 +133,7 @@ class Commits:
         self._asked = self._known = 0
 
     def again(self) -> None:
-        """Ask for the last offset, then commit the next one."""
+        """Check the last offset, then commit the next one."""
         deadline = time.monotonic() + PATIENCE_S
         try:
             self._check(deadline)
@@ -174,7 +173,7 @@ class Commits:
                     raise
 
     def close(self) -> None:
-        """Leave."""
+        """Close the consumer."""
         self._consumer.close()
 
 
@@ -233,7 +232,7 @@ def _one_round(
     randomness: random.Random,
     recreated: RecreatedTopic,
 ) -> None:
-    """Wait until everybody gets through, let them write for a moment, kill, start."""
+    """Wait until every client makes progress, let them write for a moment, kill, restart."""
     before = [load.count for load in loads]
     commits.again()
     deadline = time.monotonic() + PATIENCE_S
@@ -274,7 +273,7 @@ def _read_back(bootstrap: str, load: Load, report: Report) -> None:
 
 
 def compare(acknowledged: dict[int, int], there: dict[int, int], idempotent: bool) -> list[str]:
-    """What is wrong with the records of one partition, given what was said to be there."""
+    """Return what is wrong with the records of one partition, given what was acknowledged."""
     problems = [
         f"record {number} was acknowledged at {offset}; there is {there.get(offset)}"
         for offset, number in acknowledged.items()
@@ -295,7 +294,7 @@ def _check_files(broker: Broker, report: Report) -> None:
 
 
 def main() -> int:
-    """Run, tell, and fail if anything was lost."""
+    """Run, print the result, and fail if anything was lost."""
     parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200, help="how often to kill the broker")
     parser.add_argument("--seed", type=int, help="repeat the moments of an earlier run")

@@ -1,4 +1,4 @@
-"""confluent-kafka's clients as chaos runs use them."""
+"""confluent-kafka's clients for chaos runs."""
 
 import time
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ CONFLUENT_QUICK: dict[str, str | int] = {
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 50,
     "topic.metadata.refresh.fast.interval.ms": 20,
-    "log_level": 0,  # a broker that goes away is what this is about
+    "log_level": 0,  # lost connections are expected
 }
 
 
@@ -38,7 +38,7 @@ def partition_reader(bootstrap: str) -> Iterator[Consumer]:
 
 
 def contents(consumer: Consumer, topic: str, partition: int) -> dict[int, bytes]:
-    """Each record of a partition, by its offset."""
+    """Return the records of a partition by offset."""
     there: dict[int, bytes] = {}
     consumer.assign([TopicPartition(topic, partition, 0)])
     deadline = time.monotonic() + PATIENCE_S

@@ -1,8 +1,7 @@
-"""An archive of Spark's classes as the JVM keeps them in memory: with it a driver starts twice as fast.
+"""Makes a class data archive of Spark for the JVM, with which a driver starts twice as fast.
 
-Java checks that an archive fits its own build and the jars it was made from, and goes without where
-it does not; so the archive is a help that nothing depends on. It lies in `.cache/spark`, named after
-the Java and the PySpark that it is of.
+Java checks that an archive matches its build and the jars, and ignores it otherwise, so nothing
+depends on it. It is in `.cache/spark`, named after the Java and the PySpark that made it.
 
     python -m tools.class_archive
 """
@@ -30,16 +29,16 @@ class ArchiveUnavailable(Exception):
 
 
 def quick_java() -> str:
-    """What to put into JAVA_TOOL_OPTIONS for short-lived Sparks, with the archive where there is one."""
+    """Return JAVA_TOOL_OPTIONS for short-lived Sparks, with the archive if there is one."""
     archive = place()
     if not archive.exists():
         return " ".join(SHORT_LIVED)
-    # Java tells of an archive that does not fit on its standard output, where others read.
+    # Java would report an archive that does not match on its standard output, which others read.
     return " ".join((*SHORT_LIVED, f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"))
 
 
 def place() -> Path:
-    """Where the archive for this Java and this PySpark is, or would be."""
+    """Return the path of the archive for this Java and this PySpark."""
     java = subprocess.run(
         [java_home() / "bin" / "java", "-version"], capture_output=True, check=True
     )
@@ -49,7 +48,7 @@ def place() -> Path:
 
 
 def make() -> Path:
-    """The archive, made first if there is none; those of other Javas and PySparks are dropped."""
+    """Return the archive, made if missing; delete those of other Javas and PySparks."""
     archive = place()
     if archive.exists():
         return archive
@@ -67,7 +66,7 @@ def make() -> Path:
 
 
 def _record(draft: Path) -> None:
-    """Run a little of everything in a Spark that leaves its classes behind when it ends."""
+    """Run typical work in a Spark that writes its classes to the archive when it ends."""
     settings = {
         "spark.sql.shuffle.partitions": "1",
         "spark.driver.extraJavaOptions": f"{' '.join(SHORT_LIVED)} -XX:ArchiveClassesAtExit={draft}",
@@ -83,7 +82,7 @@ def _record(draft: Path) -> None:
 
 
 def _work(spark: SparkSession, folder: Path) -> None:
-    """What pipelines do: a stream in micro-batches, Parquet files, JSON, a shuffle."""
+    """Do what pipelines do: a stream in micro-batches, Parquet files, JSON, a shuffle."""
     (folder / "in").mkdir()
     (folder / "in" / "one.json").write_text('{"n": 1}')
     texts = spark.readStream.text(str(folder / "in"))
@@ -99,7 +98,7 @@ def _work(spark: SparkSession, folder: Path) -> None:
 
 
 def main() -> None:
-    """Make it; with a path, be the Spark that it is made from."""
+    """Make the archive; with a path, run the Spark that records it."""
     if len(sys.argv) > 1:
         _record(Path(sys.argv[1]))
     else:

@@ -1,10 +1,9 @@
-"""Kill and restart the broker every second under our own clients, and then compare two sets.
+"""Kills and restarts the broker every second under our own clients, then compares two sets.
 
-Ten idempotent producers write while a group of four, whose members change, reads and commits. At the end the set of records
-that the group consumed must be the set that the producers had acknowledged: nothing acknowledged is
-lost, nothing unacknowledged is invented, each record is stored at one place only, and the records of a
-producer are in the order in which it sent them. A record may be read again after a crash, since commits
-follow the work, but never as another one.
+Ten idempotent producers write while a group of four, whose members change, reads and commits. At
+the end the records that the group consumed must be those that were acknowledged: none is lost or
+invented, each is stored once, and the records of a producer are in order. A record may be read
+again after a crash, since commits follow the work, but its offset must hold the same record.
 
     python -m tools.client_chaos --seconds 60
 """
@@ -40,7 +39,7 @@ QUICK: dict[str, Any] = {
     "reconnect_backoff_ms": 10,
     "reconnect_backoff_max_ms": 100,
 }
-"""A broker that is back after a moment is to be found after a moment."""
+"""Short backoffs: the broker is back after a moment."""
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -48,7 +47,7 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class Report:
-    """What a run did and what it found."""
+    """The result of a run."""
 
     kills: int = 0
     acknowledged: dict[bytes, Place] = field(default_factory=dict)
@@ -59,7 +58,7 @@ class Report:
 
 
 class Writer:
-    """One producer, in a thread of its own, with a window of records under way."""
+    """One producer on its own thread, with a window of records in flight."""
 
     def __init__(self, bootstrap: str, name: int) -> None:
         self.acknowledged: dict[bytes, Place] = {}
@@ -88,7 +87,7 @@ class Writer:
             self.problems.append(f"writer {self._name}: send failed: {problem!r}")
 
     def _settle(self, left: int) -> None:
-        """Wait for the oldest until at most `left` are under way."""
+        """Wait for the oldest records until at most `left` are in flight."""
         while len(self._under_way) > left or (self._under_way and self._under_way[0][1].done()):
             value, future = self._under_way.popleft()
             try:
@@ -99,7 +98,7 @@ class Writer:
                 self.acknowledged[value] = (stored.partition, stored.offset)
 
     def finish(self) -> None:
-        """Send nothing more and wait for what is under way."""
+        """Stop sending and wait for records in flight."""
         self._stop.set()
         self._thread.join()
         self._settle(0)
@@ -107,7 +106,7 @@ class Writer:
 
 
 class Reader:
-    """One member, in a thread of its own, which commits what it has written down."""
+    """One member on its own thread, which commits what it has recorded."""
 
     def __init__(self, bootstrap: str, write_down: Callable[[Place, bytes], None]) -> None:
         self.problems: list[str] = []
@@ -151,7 +150,7 @@ class Reader:
 
 
 class Ledger:
-    """What the whole group has read."""
+    """The records that the whole group has read."""
 
     def __init__(self) -> None:
         self.consumed: dict[Place, bytes] = {}
@@ -161,7 +160,7 @@ class Ledger:
         self._grown = threading.Condition(self._lock)
 
     def write_down(self, place: Place, value: bytes) -> None:
-        """A member has read `value` at `place`."""
+        """Record that a member has read `value` at `place`."""
         with self._grown:
             known = self.consumed.setdefault(place, value)
             self.repeated += known is not value
@@ -176,7 +175,7 @@ class Ledger:
 
 
 def compare(acknowledged: dict[bytes, Place], consumed: dict[Place, bytes]) -> list[str]:
-    """How the two sets differ."""
+    """Return the differences between the two sets."""
     values = set(consumed.values())
     problems = [
         f"{value!r} at {place} was lost"
@@ -197,7 +196,7 @@ def compare(acknowledged: dict[bytes, Place], consumed: dict[Place, bytes]) -> l
 
 
 def misplaced(consumed: dict[Place, bytes]) -> list[str]:
-    """Records that come behind a later one of their producer in the same partition."""
+    """Return records that follow a later one of their producer in the same partition."""
     problems: list[str] = []
     last: dict[tuple[int, bytes], int] = {}
     for place in sorted(consumed):
@@ -245,7 +244,7 @@ def run(seconds: float, *, kills: int = 0, talkative: bool = False) -> Report:
 
 
 def main() -> int:
-    """Run, tell, and fail if the sets differ."""
+    """Run, print the result, and fail if the sets differ."""
     parser = argparse.ArgumentParser(prog="python -m tools.client_chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long to kill and restart")
     report = run(parser.parse_args().seconds, talkative=True)

@@ -43,7 +43,7 @@ _INDENT = "    "
 
 
 def module() -> str:
-    """The text of the module that the tables imply."""
+    """Return the text of the module."""
     common = ClientSettings.KEYS
     profile = f"{_INDENT}profile: {_literal(tuple(PROFILES))}\n{_doc('A set of values that suits one purpose; settings given beside it win.')}"
     parts = [
@@ -77,7 +77,7 @@ def _type(row: Key) -> str:
 
 
 def _literal(names: tuple[str, ...]) -> str:
-    """The names allowed; those that are numbers may be given as numbers as well."""
+    """Return the allowed names as a type; numeric names may be numbers too."""
     numbers = [name for name in names if name.lstrip("-").isdigit()]
     return f"Literal[{', '.join([*(f'{chr(34)}{name}{chr(34)}' for name in names), *numbers])}]"
 
@@ -90,7 +90,7 @@ def _doc(text: str) -> str:
 
 
 def outdated() -> bool:
-    """Whether the module differs from what the tables imply."""
+    """Return whether the module is out of date."""
     return not MODULE.exists() or MODULE.read_text() != module()
 
 

@@ -2,8 +2,8 @@
 
 A set is a folder `.cache/jars/<set>/` with the jars of a few named artifacts and of all they need
 (or of the named ones alone, see `BARE`).
-It appears whole or not at all: Maven fills a folder beside it, renamed when complete, and a lock
-makes a second process wait for the first one's work instead of repeating it.
+It appears atomically: Maven fills a temporary folder, which is renamed when complete, and a lock
+makes a second process wait for the first instead of repeating its work.
 
     python -m tools.jars kafka-4.3.1 kafka-clients-3.9.2
 """
@@ -49,15 +49,15 @@ SETS: dict[str, tuple[str, ...]] = {
     ),
 }
 BARE = {"spark-kafka-4.2.0"}
-"""Sets of exactly the named jars: what those need comes with PySpark, or cannot be resolved."""
+"""Sets of exactly the named jars: their dependencies come with PySpark, or cannot be resolved."""
 
 
 class JarsUnavailable(Exception):
-    """The set cannot be had on this machine; the text says why and what would help."""
+    """The set is not available on this machine; the text says why and what to do."""
 
 
 def jars(name: str) -> Path:
-    """The folder of the set `name`, fetched first if this project has never had it."""
+    """Return the folder of the set `name`, fetched if it is missing."""
     if name not in SETS:
         raise JarsUnavailable(f"no jar set {name!r}; there are {', '.join(SETS)}")
     folder = CACHE / name
@@ -113,7 +113,7 @@ def _pom(artifacts: tuple[str, ...], *, bare: bool) -> str:
 @contextmanager
 def _only_one(lock: Path) -> Iterator[None]:
     with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)  # given back by the kernel even if this process is killed
+        fcntl.flock(held, fcntl.LOCK_EX)  # the kernel releases it even if this process is killed
         yield
 
 

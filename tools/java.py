@@ -1,8 +1,8 @@
 """Runs Kafka's own Java programs: the command-line tools by the names of their scripts.
 
-A JVM that lives for a second wants little: one compiler tier and the serial collector halve the
-time of a call. The class behind each script is a fact of Kafka 4.3 (only kafka-configs still lives
-in the old package).
+For a JVM that lives for a second, one compiler tier and the serial collector halve the time of a
+call. The class of each script is that of Kafka 4.3 (only kafka-configs is still in the old
+package).
 """
 
 import shutil
@@ -50,7 +50,7 @@ def java(*arguments: str, jars: str = KAFKA, before: tuple[Path, ...] = ()) -> l
 
 
 def tool(script: str, *arguments: str, jars: str = KAFKA) -> list[str]:
-    """The command line that stands for one of Kafka's scripts."""
+    """Return the command line of one of Kafka's scripts."""
     return java(*SHORT_LIVED, TOOLS[script], *arguments, jars=jars)
 
 
@@ -61,7 +61,7 @@ def run_tool(
     stdin: str | None = None,
     timeout: float = 60,
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a tool to its end; the caller judges the exit status and the output."""
+    """Run a tool to its end; the caller checks the exit status and the output."""
     return subprocess.run(
         tool(script, *arguments, jars=jars),
         input=stdin,

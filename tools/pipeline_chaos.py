@@ -1,10 +1,10 @@
-"""Kill drivers, executors and brokers under a running pipeline, and then count what came through.
+"""Kills drivers, executors and brokers under a running pipeline, then checks the results.
 
 A producer sends numbers, one in twenty of them broken; the pipeline of `tools/chaos_pipeline` puts the
 whole ones into a Delta table and on to a topic, the broken ones into a table and a dead letter topic.
 After every kill the pipeline must make progress again before the next one. At the end each number that
-was acknowledged must be at its places exactly once. With `--brokers 3` the topics have three replicas,
-and a kill hits one of the brokers, or all of them.
+was acknowledged must be in each of its targets exactly once. With `--brokers 3` the topics have
+three replicas, and a kill hits one of the brokers, or all of them.
 
     python -m tools.pipeline_chaos --kills 300
 """
@@ -35,7 +35,7 @@ from headwater.testing import Broker, Cluster
 
 PROJECT = Path(__file__).parent / "chaos_pipeline"
 MASTER = "local-cluster[2,1,1024]"
-"""Two executors, each a process that can be killed; the driver is a third."""
+"""Two executors, each a process that can be killed, besides the driver."""
 TOPICS = ("chaos.in", "chaos.out", "chaos.dead")
 PARTITIONS = 3
 PATIENCE_S = 600.0
@@ -43,7 +43,7 @@ PAUSE_S = 0.02
 BURST = 5
 BROKEN_EVERY = 20
 VICTIMS = ("driver", *("executor", "broker") * 4)
-"""Of which each has its share; a driver takes by far the longest to come back."""
+"""The share of each kind of victim; a driver takes by far the longest to restart."""
 SETTINGS = {"auto.create.topics.enable": "false", "log.segment.bytes": str(1 << 20)}
 
 
@@ -53,7 +53,7 @@ SHARE_OF_ALL = 0.2
 
 @dataclass(slots=True)
 class Report:
-    """What a run did and what it found."""
+    """The result of a run."""
 
     seed: int
     kills: Counter[str] = field(default_factory=Counter)
@@ -64,7 +64,7 @@ class Report:
 
 
 class Writer:
-    """Sends numbers until told to stop, and remembers those that were acknowledged."""
+    """Sends numbers until it is stopped, and records those that were acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: list[str] = []
@@ -94,7 +94,7 @@ class Writer:
         return note
 
     def finish(self) -> None:
-        """Send nothing more and wait for what is under way."""
+        """Stop sending and wait for records in flight."""
         self._stop.set()
         self._thread.join()
         self._producer.close(PATIENCE_S)
@@ -124,7 +124,7 @@ class Driver:
             )
 
     def kill(self, chance: random.Random) -> None:
-        """SIGKILL to the driver, alone or with all that it started; then it is started again."""
+        """Kill the driver, alone or with its child processes, and restart it."""
         if chance.random() < 0.5:
             for pid in [self._process.pid, *self._pids("SparkSubmit")]:
                 _kill(pid)
@@ -143,7 +143,7 @@ class Driver:
         _kill(chance.choice(self._pids("CoarseGrainedExecutorBackend")))
 
     def alive(self) -> bool:
-        """True while it runs; a driver that ended by itself has given up, which it must not."""
+        """Return True while it runs; a driver must not end by itself."""
         if (code := self._process.poll()) is not None:
             raise AssertionError(f"the driver ended by itself with {code}: see {self._log}")
         return True
@@ -169,7 +169,7 @@ class Driver:
 
 
 class OneBroker:
-    """The only broker, which is killed and started again."""
+    """A single broker, which is killed and restarted."""
 
     def __init__(self, folder: Path) -> None:
         self._broker = Broker(SETTINGS, data_dir=folder, subprocess=True).start()
@@ -178,13 +178,13 @@ class OneBroker:
         self.close = self._broker.close
 
     def kill(self, chance: random.Random) -> None:
-        """SIGKILL; then it is started again."""
+        """Kill the broker and restart it."""
         self._broker.kill()
         self._broker.start()
 
 
 class ManyBrokers:
-    """A cluster, of which one broker or all are killed and started again."""
+    """A cluster, in which one or all brokers are killed and restarted."""
 
     def __init__(self, folder: Path, brokers: int) -> None:
         self._cluster = Cluster(brokers, SETTINGS, data_dir=folder).start()
@@ -193,7 +193,7 @@ class ManyBrokers:
         self.close = self._cluster.close
 
     def kill(self, chance: random.Random) -> None:
-        """SIGKILL to the leader of a partition of the input, to any broker, or to all."""
+        """Kill the leader of a partition of the input, any broker, or all."""
         cluster = self._cluster
         victims = [chance.choice((cluster.leader(TOPICS[0]), chance.choice(cluster.broker_ids)))]
         if chance.random() < SHARE_OF_ALL:
@@ -254,7 +254,7 @@ def run(
 
 
 def _victims(kills: int, victims: Sequence[str], chance: random.Random) -> Iterator[str]:
-    """Fixed shares of each, in any order."""
+    """Return victims in fixed shares, in random order."""
     names = [victims[number % len(victims)] for number in range(kills)]
     chance.shuffle(names)
     return iter(names)
@@ -277,13 +277,13 @@ def _progress(storage: Path, driver: Driver, after: int) -> None:
 
 
 def _version(table: Path) -> int:
-    """The newest commit by its name alone: this is asked many times a second."""
+    """Return the newest commit, from file names alone: this runs many times a second."""
     commits = (table / "_delta_log").glob("*.json")
     return max((int(commit.stem) for commit in commits if commit.stem.isdigit()), default=-1)
 
 
 def _caught_up(bootstrap: str) -> bool:
-    """Whether both flows have seen all there is: the topic's lag is 0, and the echo is complete."""
+    """Return whether both flows have read everything: the lag is 0 and the echo is complete."""
     with headwater.Admin(bootstrap_servers=bootstrap) as admin:
         try:
             committed = admin.group_offsets("chaos.numbers")
@@ -360,7 +360,7 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 
 
 def main() -> int:
-    """Run and print the report; 0 if every number is where it belongs."""
+    """Run and print the report; return 0 if every number is where it belongs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))

@@ -7,8 +7,8 @@ from pathlib import Path
 def kill_with_parent(pid: int, folder: Path) -> "subprocess.Popen[bytes]":
     """Kill process `pid` and remove `folder` if this process dies before it stops the child itself.
 
-    The guard waits at the end of a pipe that nobody writes to; our death closes it, whatever killed
-    us. Call `dismiss` once the child has been stopped in the ordinary way.
+    The guard reads from a pipe without a writer other than this process; our death closes it. Call
+    `dismiss` once the child has been stopped normally.
     """
     script = 'read -r _; kill -9 "$0" && rm -rf "$1"'
     return subprocess.Popen(

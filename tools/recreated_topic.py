@@ -1,4 +1,4 @@
-"""A topic that is deleted and created again while producers write to it."""
+"""A topic that is deleted and recreated while producers write to it."""
 
 import contextlib
 import random
@@ -20,10 +20,10 @@ PARTITIONS = 3
 
 
 class RecreatedTopic:
-    """Two producers write to it, of which one is idempotent.
+    """Two producers write to it, one of them idempotent.
 
-    A record says in which life of the topic it was sent. One that was acknowledged, and sent and
-    acknowledged in the same life, must be read back as long as that life lasts.
+    A record contains the life of the topic in which it was sent. A record that was sent and
+    acknowledged in the same life must be readable until that life ends.
     """
 
     TOPIC = "recreated"
@@ -43,7 +43,7 @@ class RecreatedTopic:
         self.life = 0
         self.deletions = 0
         self._steady = threading.Event()
-        """Set while the topic exists and nobody is deleting it."""
+        """Set while the topic exists and is not being deleted."""
         self._lock = threading.Lock()
         self._random = randomness
         self._bootstrap = bootstrap
@@ -54,7 +54,8 @@ class RecreatedTopic:
         self._topic_id: bytes | None = None
         self._starts: dict[int, int] = {}
         self._stop = threading.Event()
-        # The life that each writer writes for: at most one behind, so that no older record comes late.
+        # The life that each writer writes for: at most one behind, so that no older record arrives
+        # late.
         self._written_lives = [0, 0]
         self._create()
         self._threads = [
@@ -65,7 +66,7 @@ class RecreatedTopic:
 
     def _run(self, number: int) -> None:
         while not self._stop.is_set():
-            # A producer of its own for each life: a client remembers a topic that was deleted.
+            # A new producer for each life: a client caches a deleted topic.
             life = self._written_lives[number] = self.life
             producer = Producer(
                 {
@@ -77,7 +78,7 @@ class RecreatedTopic:
                     **CONFLUENT_QUICK,
                 }
             )
-            # librdkafka may give up an idempotent producer whose topic was deleted.
+            # librdkafka may fail an idempotent producer whose topic was deleted.
             with contextlib.suppress(KafkaException):
                 self._write(number, life, producer)
                 producer.flush(self._patience_s)
@@ -92,7 +93,7 @@ class RecreatedTopic:
                     producer.produce(self.TOPIC, value, on_delivery=self._delivered)
                     sent += 1
             except KafkaException:
-                producer.poll(0.05)  # the client knows already that the topic is gone
+                producer.poll(0.05)  # the client already knows that the topic is gone
             producer.poll(0.02)
             while len(producer) > 200:
                 producer.poll(0.05)
@@ -113,7 +114,7 @@ class RecreatedTopic:
         return self._starts.get(partition, 0)
 
     def again(self) -> None:
-        """Truncate it, delete it and create it, with writers at work; then wait for records."""
+        """Truncate, delete and create it while writers work; then wait for records."""
         deadline = time.monotonic() + self._patience_s
         while any(life != self.life for life in self._written_lives):
             if time.monotonic() > deadline:
@@ -128,7 +129,7 @@ class RecreatedTopic:
         self._create()
 
     def _create(self) -> None:
-        """Create it until it has an id of its own: while one is deleted, its name is not free."""
+        """Create it, with retries until it has a new id: the name is taken during a deletion."""
         configs = {"flush.messages": "1"} if self._random.random() < 0.5 else {}
         topic = NewTopic(self.TOPIC, PARTITIONS, self._replicas, config=configs)
         deadline = time.monotonic() + self._patience_s
@@ -171,7 +172,7 @@ class RecreatedTopic:
     def truncate(self) -> None:
         """DeleteRecords moves the start of every partition to its end.
 
-        Our admin does it: librdkafka's asks the leader that it knew first, for minutes.
+        With our admin: librdkafka's keeps asking a former leader for minutes.
         """
         starts = self._delete_everything()
         with self._lock:
@@ -194,14 +195,14 @@ class RecreatedTopic:
                     raise TimeoutError(f"cannot delete records: {failure}") from failure
 
     def finish(self) -> None:
-        """Send nothing more and wait for what is under way."""
+        """Stop sending and wait for records in flight."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
         self._own_admin.close()
 
     def read(self, bootstrap: str) -> dict[tuple[int, int], bytes]:
-        """Every record that is there now, by partition and offset."""
+        """Return every record, by partition and offset."""
         with partition_reader(bootstrap) as reader:
             return {
                 (partition, offset): value
@@ -210,7 +211,7 @@ class RecreatedTopic:
             }
 
     def check(self, there: dict[tuple[int, int], bytes]) -> list[str]:
-        """What is wrong with the records of the last life."""
+        """Return what is wrong with the records of the last life."""
         lost = [at for at, value in self.acknowledged.items() if there.get(at) != value]
         old = [at for at, value in there.items() if int(value.partition(b":")[0]) < self.life - 1]
         values = Counter(there.values())

@@ -1,4 +1,4 @@
-"""Writes docs/reference from the tables, so that the pages cannot say anything else.
+"""Writes docs/reference from the tables in the code.
 
 python -m tools.reference            writes the pages
 python -m tools.reference --check    says which are out of date, exit status 1
@@ -20,7 +20,7 @@ _LARGE = {INT32_MAX: "2³¹-1", INT64_MAX: "2⁶³-1", sys.float_info.max: "no l
 
 
 def configs_page() -> str:
-    """Every config key, and where a default or bound is not Kafka's."""
+    """Return the page with every config key, and the differences from Kafka."""
     both = {**TopicSettings.KEYS, **BrokerSettings.KEYS}
     differing = [row for row in both.values() if row.differs]
     return "\n".join(
@@ -59,7 +59,7 @@ def configs_page() -> str:
 
 
 def errors_page() -> str:
-    """Every error code."""
+    """Return the page with every error code."""
     rows = ([str(int(row)), _code(row.name), _yes(row.retriable), row.text] for row in E)
     return "\n".join(
         [
@@ -73,7 +73,7 @@ def errors_page() -> str:
 
 
 def apis_page() -> str:
-    """Every API and the versions that are served."""
+    """Return the page with every API and its served versions."""
     rows = (
         [
             str(api.key),
@@ -102,7 +102,7 @@ def pages() -> dict[str, str]:
 
 
 def outdated() -> list[str]:
-    """The pages whose files differ from what the tables say."""
+    """Return the pages that are out of date."""
     return [
         name
         for name, text in pages().items()

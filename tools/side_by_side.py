@@ -1,9 +1,10 @@
-"""Commands that wait a lot, run at the same time; their lines come out whole, each with its name.
+"""Runs several commands at the same time; prints their lines whole, each with its name.
 
     python -m tools.side_by_side NAME COMMAND… -- NAME COMMAND… [-- …]
 
-Ends when all of them have, with the first exit code that is not 0; one that fails stops no other.
-The last lines of those that failed are printed once more at the end, where a reader looks first.
+Ends when all of them have ended, with the first exit code that is not 0; a failure does not stop
+the others. The last lines of failed commands are printed again at the end, where a reader looks
+first.
 """
 
 import itertools
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 
 BETWEEN = "--"
 LAST_WORDS_S = 10.0
-"""What a command left running may keep its output open; nobody waits longer for that."""
+"""How long to wait for output that is kept open by processes which a command left running."""
 REPEATED_LINES = 12
 REPEATED_WIDTH = 300
 
@@ -29,7 +30,7 @@ class _Command:
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=REPEATED_LINES))
 
     def relay(self, lock: threading.Lock) -> None:
-        """Print what the command prints, each line with its name."""
+        """Print the command's output, each line with its name."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.last_lines.append(line.rstrip("\n")[:REPEATED_WIDTH])
@@ -43,7 +44,7 @@ class _Command:
 
 
 def split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """The names and their commands."""
+    """Return the names and their commands."""
     for is_mark, part in itertools.groupby(words, lambda word: word == BETWEEN):
         if not is_mark:
             name, *command = part
@@ -53,7 +54,7 @@ def split(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def run(commands: Sequence[tuple[str, list[str]]]) -> int:
-    """Run them all and pass on what they say."""
+    """Run all commands and print their output."""
     lock = threading.Lock()
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     running = []

@@ -1,9 +1,9 @@
 """Simulated schedules by the thousand: `python -m tools.simulate clusters --seeds 2000`.
 
 `disks` runs one broker through crashes, power cuts and failing disks; `clusters` runs three brokers,
-ZooKeeper and the real clients through crashes, partitions and pauses. A seed that breaks a promise is
-told with what broke and, for clusters, with the shortest schedule that still breaks it; `--seed S
---trace FILE` runs it again and writes down everything that happened.
+ZooKeeper and the real clients through crashes, partitions and pauses. For a seed that breaks a
+promise, it prints what broke and, for clusters, the shortest schedule that still breaks it;
+`--seed S --trace FILE` runs it again and writes all events to a file.
 
 `--hunt` plants each bug (or that of `--buggy`) and counts the schedules until it is found;
 `--hash-seeds` runs every seed under two values of PYTHONHASHSEED and compares the traces.
@@ -29,13 +29,13 @@ from simulator.shrinking import shortest
 
 SLOWEST = 5
 PROGRESS = 500
-"""After how many schedules a long run says how far it is."""
+"""The number of schedules between two progress lines of a long run."""
 FINDS = 3
-"""How often a hunt looks for each bug."""
+"""How often a hunt searches for each bug."""
 
 
 class Asked(NamedTuple):
-    """One seed to run, and how."""
+    """One seed to run, and its options."""
 
     world: str
     seed: int
@@ -44,14 +44,14 @@ class Asked(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """One seed that was run."""
+    """The result of one seed."""
 
     verdict: Verdict | ClusterVerdict
     took_s: float
 
 
 def main() -> int:
-    """Run the seeds asked for; 1 if a promise was broken."""
+    """Run the requested seeds; return 1 if a promise was broken."""
     options = _options()
     if options.digests:
         return _print_digests(options.world, options.digests)
@@ -111,7 +111,7 @@ def _options() -> argparse.Namespace:
 
 
 def _hunt(names: list[str], most: int) -> int:
-    """Look for each planted bug several times; 1 if one is not found within `most` schedules."""
+    """Search for each planted bug several times; return 1 if `most` schedules do not find one."""
     missed = 0
     for name in names:
         needed, since, told = [], 0, ""
@@ -130,7 +130,7 @@ def _hunt(names: list[str], most: int) -> int:
 
 
 def _compare_hash_seeds(world: str, first: int, count: int) -> int:
-    """Run the seeds in two processes whose sets are ordered differently; 1 if a trace differs."""
+    """Run the seeds in two processes with different set orders; return 1 if a trace differs."""
     seeds = [str(seed) for seed in range(first, first + count)]
     command = [sys.executable, "-m", "tools.simulate", world, "--digests", *seeds]
     processes = [

@@ -43,7 +43,7 @@ class SparkCluster:
 
     @property
     def url(self) -> str:
-        """What `--master` takes."""
+        """The value for `--master`."""
         return f"spark://{_LOOPBACK}:{self._port}"
 
     def start(self) -> "SparkCluster":
@@ -60,7 +60,7 @@ class SparkCluster:
         return self
 
     def close(self) -> None:
-        """Kill what was started, executors included, and remove their files."""
+        """Kill all processes, including executors, and remove their files."""
         for guard in self._guards:
             dismiss(guard)
         for process in reversed(self._processes):
@@ -69,15 +69,15 @@ class SparkCluster:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def wait(self) -> None:
-        """Until the master ends."""
+        """Wait until the master ends."""
         self._processes[0].wait()
 
     def logs(self) -> str:
-        """What the processes have said."""
+        """Return the output of the processes."""
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("*.log")))
 
     def _run(self, name: str, *arguments: str) -> None:
-        """`spark-class` puts itself in the place of the process, so its id is Java's."""
+        """Start a process; `spark-class` replaces itself by Java, so the process id is Java's."""
         environment = {
             **os.environ,
             "JAVA_HOME": str(java_home()),

@@ -1,4 +1,4 @@
-"""What linters cannot check; run by a test, and by hand with `python -m tools.tidy`.
+"""Checks what linters cannot; run by a test, and by hand with `python -m tools.tidy`.
 
 Each rule is a function from a source file to complaints; `tidy_words` and `tidy_names` have the rules
 about the project as a whole. An exception to a rule is an entry of a table, with its reason; an
@@ -23,7 +23,7 @@ LONG_FUNCTIONS = {
 }
 
 ASYNC_ROOMS = ("seams", "transport", "broker", "testing", "cli", "client", "simulator", "zookeeper")
-"""Everything else is plain code that a simulator can call; `*_loop.py` files are the doors."""
+"""Files with `async`; all other code is plain, except for `*_loop.py`."""
 ASYNC_FILES = {"aio.py": "the asyncio face of the clients"}
 
 _LEFTOVER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
@@ -39,7 +39,7 @@ Rule = Callable[[Source], Iterator[str]]
 
 
 def file_length(source: Source) -> Iterator[str]:
-    """One idea a file."""
+    """A file has one subject."""
     lines = source.text.count("\n")
     if not source.room:
         return
@@ -62,7 +62,7 @@ def function_length(source: Source) -> Iterator[str]:
 
 
 def leftovers(source: Source) -> Iterator[str]:
-    """What is to be done is an issue, not a comment."""
+    """Open work is an issue, not a comment."""
     for number, line in enumerate(source.text.splitlines(), 1):
         if found := _LEFTOVER.search(line):
             yield f"line {number}: {found[1]}"
@@ -83,13 +83,13 @@ def section_marks(source: Source) -> Iterator[str]:
 
 
 def docstrings(source: Source) -> Iterator[str]:
-    """A room says what it is; so does each file in it."""
+    """Each room and each file has a docstring."""
     if source.room and not ast.get_docstring(source.tree):
         yield "has no docstring"
 
 
 def async_in_its_rooms(source: Source) -> Iterator[str]:
-    """Machines never wait."""
+    """State machines never wait."""
     name = source.path.rpartition("/")[2]
     if not source.room or source.room in (*ASYNC_ROOMS, *ASYNC_FILES) or name.endswith("_loop.py"):
         return
@@ -100,7 +100,7 @@ def async_in_its_rooms(source: Source) -> Iterator[str]:
 
 
 def clocks_in_seams(source: Source) -> Iterator[str]:
-    """Time and chance come through the seams, so that a seed can replay them."""
+    """Time and randomness come through the seams, so that a seed can replay them."""
     if not source.room or source.room == "seams":
         return
     for node in ast.walk(source.tree):
@@ -153,7 +153,7 @@ def _is_upper_bound(node: ast.AST) -> bool:
 
 
 def _is_elapsed(side: ast.expr) -> bool:
-    """`monotonic() - begun`, with whatever clock."""
+    """Return whether this is `monotonic() - begun`, with any clock."""
     if not isinstance(side, ast.BinOp) or not isinstance(side.op, ast.Sub):
         return False
     called = side.left.func if isinstance(side.left, ast.Call) else None
@@ -181,12 +181,12 @@ RULES: tuple[Rule, ...] = (
 
 
 def complaints(source: Source) -> list[str]:
-    """What every rule finds in one file."""
+    """Return what the rules find in one file."""
     return [f"{source.path}: {text}" for rule in RULES for text in rule(source)]
 
 
 def rooms_without_docstring(root: Path = ROOT) -> list[str]:
-    """Folders of code that are not packages and so have no docstring."""
+    """Return folders of code that are not packages and so have no docstring."""
     folders = {path.parent for path in (root / "src" / "headwater").rglob("*.py")}
     return [
         f"{folder.relative_to(root)}: has no __init__.py"
@@ -196,13 +196,13 @@ def rooms_without_docstring(root: Path = ROOT) -> list[str]:
 
 
 def exceptions_without_use(root: Path = ROOT) -> list[str]:
-    """Exceptions for files that are gone."""
+    """Return exceptions for files that do not exist."""
     named = {**LONG_FILES, **CLOCK_USERS}
     return [f"{path}: is excepted but gone" for path in named if not (root / path).exists()]
 
 
 def all_complaints() -> list[str]:
-    """What the rules find in every file and in the project as a whole."""
+    """Return what the rules find in every file and in the project as a whole."""
     code, others = list(sources()), list(texts())
     return [
         *(text for source in code for text in complaints(source)),
@@ -216,7 +216,7 @@ def all_complaints() -> list[str]:
 
 
 def main() -> int:
-    """Print everything that is untidy."""
+    """Print all complaints."""
     found = all_complaints()
     for text in found:
         print(text)

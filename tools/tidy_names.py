@@ -1,4 +1,4 @@
-"""Names of the package: a public class name means one thing; no public name is there for tests alone.
+"""Checks names: a public class name has one meaning; no public name exists only for tests.
 
 A name counts as used when code in `src` mentions it outside of its definitions, imports and
 `__all__`, or when users meet it: in examples and on the pages about clients and pipelines.
@@ -60,11 +60,11 @@ UNCALLED: dict[str, str] = {
 UNCALLED_FILES: dict[str, str] = {
     "src/headwater/wire/messages/internal.py": "schemas of stored records, complete for log dump",
 }
-"""Files of which no name needs a caller."""
+"""Files whose names need no caller."""
 
 MET_BY_USERS = ("README.md", "docs/clients/", "docs/pipelines/", "examples/")
 _CAMEL = re.compile(r"[a-z]+[A-Z]\w*")
-"""Spark's spelling: it calls what is named so."""
+"""Names that Spark calls."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -79,7 +79,7 @@ class Name(NamedTuple):
 
 
 def classes_named_twice(sources: Sequence[Source]) -> list[str]:
-    """One name, one meaning."""
+    """Return public class names that several modules define."""
     homes: dict[str, list[str]] = defaultdict(list)
     for source in sources:
         for node in source.tree.body if source.ships else ():
@@ -94,7 +94,7 @@ def classes_named_twice(sources: Sequence[Source]) -> list[str]:
 
 
 def definitions(source: Source) -> Iterator[Name]:
-    """The public names that a module and its public classes define."""
+    """Return the public names that a module and its public classes define."""
     for node in source.tree.body:
         for word in _defined(node):
             yield Name(word, word, source.path, node.lineno)
@@ -115,7 +115,7 @@ def _defined(node: ast.stmt) -> Iterator[str]:
 
 
 def mentions(source: Source) -> Iterator[str]:
-    """The names that a module's code reads; a string that is a name is read by a table or getattr."""
+    """Return the names that a module uses; a string may name something for a table or getattr."""
     listed = {id(part) for node in source.tree.body if _is_all(node) for part in ast.walk(node)}
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -136,7 +136,7 @@ def _is_all(node: ast.stmt) -> bool:
 
 
 def _registers(decorator: ast.expr) -> bool:
-    """Whether a decorator makes a function a command."""
+    """Return whether a decorator makes a function a command."""
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return isinstance(called, ast.Attribute) and called.attr in {"command", "group"}
 
@@ -144,7 +144,7 @@ def _registers(decorator: ast.expr) -> bool:
 def names_without_caller(
     sources: Sequence[Source], texts: Iterable[tuple[str, str]] = ()
 ) -> list[str]:
-    """What only tests use is not part of the product."""
+    """Return public names that only tests use."""
     ours = [source for source in sources if source.ships]
     names = [name for source in ours for name in definitions(source)]
     used = {word for source in ours for word in mentions(source)}
@@ -166,7 +166,7 @@ def names_without_caller(
 
 
 def exceptions_without_use(sources: Sequence[Source]) -> list[str]:
-    """Exceptions for names that are gone."""
+    """Return exceptions for names that do not exist."""
     ours = [source for source in sources if source.ships]
     known = {name.word for source in ours for name in definitions(source)}
     classes = Counter(

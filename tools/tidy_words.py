@@ -40,7 +40,7 @@ BEING_REWORDED: dict[str, int] = {
 
 
 def banned_words(path: str, text: str) -> Iterable[str]:
-    """The banned words of a file, line by line."""
+    """Return the banned words of a file, line by line."""
     if path in ABOUT_WORDS:
         return
     for number, line in enumerate(text.splitlines(), 1):
@@ -55,13 +55,13 @@ def _instead(word: str) -> str:
 
 
 def folder_of(path: str) -> str:
-    """The folder that one person rewords at a time."""
+    """Return the folder to which a file belongs."""
     parts = path.split("/")[:-1]
     return "/".join(parts[: 3 if parts[:1] == ["src"] else 2]) or path
 
 
 def all_banned_words(files: Iterable[tuple[str, str]]) -> list[str]:
-    """The banned words of all files, without those that a folder may still have."""
+    """Return the banned words of all files, except those that a folder may still have."""
     found: list[tuple[str, str]] = []
     for path, text in files:
         found += [(folder_of(path), f"{path}: {one}") for one in banned_words(path, text)]

@@ -1,4 +1,4 @@
-"""A ZooKeeper as a process, for tests and chaos runs."""
+"""Runs a ZooKeeper process, for tests and chaos runs."""
 
 import contextlib
 import socket
@@ -34,7 +34,7 @@ class ZooKeeperServer:
         )  # fmt: skip
 
     def report(self) -> str:
-        """What it says to `srvr`; empty while it does not serve."""
+        """Return its answer to `srvr`; empty while it does not serve."""
         with (
             contextlib.suppress(OSError),
             socket.create_connection(("127.0.0.1", self._port), timeout=5) as stream,
