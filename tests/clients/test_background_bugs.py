@@ -434,6 +434,7 @@ def test_a_loop_that_ends_fails_every_call_and_new_clients_get_another(
     consumer = headwater.Consumer(**options)
     admin = headwater.Admin(bootstrap_servers=broker.bootstrap)
     broker_client({"bootstrap_servers": broker.bootstrap})
+    admin.list_topics()
     consumer.subscribe([topic])
     consumer._poller.thread.post(consumer._poller.thread.loop.stop)
     ended = "the background loop of the blocking clients has ended"
@@ -448,6 +449,8 @@ def test_a_loop_that_ends_fails_every_call_and_new_clients_get_another(
     ):
         with pytest.raises(LoopDiedError):
             call()
+    assert not consumer._poller._finalizer.alive  # it was closed: no warning that it was not
+    assert not admin._core.calls._finalizer.alive
     with headwater.Consumer(**options) as another:
         another.subscribe([topic])
         Reading(another).finish()

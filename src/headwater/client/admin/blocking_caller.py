@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from headwater.client.admin.admin_core import AdminCore
 from headwater.client.blocking import LoopThread, forked_error, register, unregister
-from headwater.client.errors import ForkedError
+from headwater.client.errors import ForkedError, LoopDiedError
 
 T = TypeVar("T")
 
@@ -30,8 +30,13 @@ class BlockingCaller:
     def close(self, timeout: float | None = None) -> None:
         """Close every connection."""
         unregister(self)
-        if self._forked is None:
+        if self._forked is not None:
+            return
+        try:
             self.thread.call(self._core.calls.close(), timeout)
+        except LoopDiedError:
+            self._core.calls.detach()  # the connections ended with the loop
+            raise
 
     def forked(self) -> None:
         """In a child process: fail every call, because the connections belong to the parent."""

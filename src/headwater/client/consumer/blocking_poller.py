@@ -15,7 +15,7 @@ from headwater.client.consumer.consumer_core import ConsumerCore
 from headwater.client.consumer.listener import ListenerCall
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.client.consumer.subscription import IllegalStateError
-from headwater.client.errors import ConcurrentUseError
+from headwater.client.errors import ConcurrentUseError, LoopDiedError
 from headwater.client.unclosed import end_when_dropped
 
 log = logging.getLogger(__name__)
@@ -196,14 +196,20 @@ class BlockingPoller:
         unregister(self)
         if self._forked:
             return  # the loop, the connections and the membership belong to the parent
-        self.thread.call(self._core.close(timeout))
-        if self._finalizer is not None:
-            self._finalizer.detach()
+        try:
+            self.thread.call(self._core.close(timeout))
+        except LoopDiedError:
+            self._detach()  # the connections ended with the loop
+            raise
+        self._detach()
 
     def forked(self) -> None:
         """In a child process: let every call fail with ForkedError."""
         self._claim, self._listening, self._forked = {}, False, True
         self._core.make_unusable(forked_error("Consumer"))
+        self._detach()
+
+    def _detach(self) -> None:
         if self._finalizer is not None:
             self._finalizer.detach()
 
