@@ -4,7 +4,6 @@ import contextlib
 import random
 import threading
 import time
-from collections import Counter
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -214,19 +213,11 @@ class RecreatedTopic:
         """Return what is wrong with the records of the last life."""
         lost = [at for at, value in self.acknowledged.items() if there.get(at) != value]
         old = [at for at, value in there.items() if int(value.partition(b":")[0]) < self.life - 1]
-        values = Counter(there.values())
-        doubled = [value[:20] for value, times in values.items() if times > 1 and _once(value)]
         return [
             f"{self.TOPIC}: {len(found)} {what}, such as {found[:3]}"
             for what, found in (
                 ("acknowledged records are lost", lost),
                 ("records of former topics", old),
-                ("records of an idempotent producer are doubled", doubled),
             )
             if found
         ]
-
-
-def _once(value: bytes) -> bool:
-    """Whether the record is of the writer that is idempotent."""
-    return value.split(b":", 2)[1] == b"0"

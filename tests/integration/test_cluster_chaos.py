@@ -1,8 +1,26 @@
-"""The checker of the cluster chaos runs, with planted faults."""
+"""A short chaos run of a cluster, and the checker of such runs with planted faults."""
+
+from pathlib import Path
 
 import pytest
 from tools.cluster_chaos.checker import check
 from tools.cluster_chaos.disk_audit import StoredBatch, compare_replicas
+from tools.cluster_chaos.run import Plan, run
+
+SEED = 20
+KINDS = ("kill leader", "pause beyond session", "cut from store")
+
+
+def test_a_cluster_keeps_its_promises_through_a_few_faults(tmp_path: Path) -> None:
+    """`make chaos` brings all kinds, by seed and for longer."""
+    told: list[str] = []
+    report = run(Plan(SEED, 0, kinds=KINDS, once=True), tmp_path, told.append)
+    assert report.problems == [], told
+    assert report.findings.faults == dict.fromkeys(KINDS, 1)
+    assert report.findings.survived == set(KINDS)
+    assert report.findings.commits > 0
+    assert report.findings.stored >= len(report.findings.acknowledged) > 100
+
 
 # -- the checker must be able to fail
 
@@ -82,6 +100,17 @@ def test_a_producer_that_is_not_idempotent_may_store_a_record_again() -> None:
     again = [stored(0, 0), stored(1, 1), stored(2, 0), stored(3, 1), stored(4, 2), total(3)]
     assert check([repeats, *again]).problems == []
     assert check(again).problems != []
+
+
+def test_a_copy_under_another_producer_epoch_is_its_clients() -> None:
+    renumbers = {"t": 0, "what": "client", "client": "w", "repeats": False, "renumbers": True}
+    again = [stored(0, 0), stored(1, 1), stored(2, 0), stored(3, 1), stored(4, 2), total(3)]
+    epochs = {("t", 0, offset): (7, int(offset > 1)) for offset in range(5)}
+    found = check([renumbers, *again], producers=epochs)
+    assert (found.problems, found.renumbered) == ([], 2)
+    assert check(again, producers=epochs).doubled == 2, "of a client that must not do it"
+    same = dict.fromkeys(epochs, (7, 0))
+    assert check([renumbers, *again], producers=same).doubled == 2
 
 
 FIRST, SECOND = StoredBatch(0, 4, 1, 11), StoredBatch(5, 9, 2, 22)

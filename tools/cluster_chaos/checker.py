@@ -1,14 +1,16 @@
 """Holds a history against what a cluster promises.
 
 - An acknowledged record is stored where its acknowledgment said.
-- A record of an idempotent producer is stored once.
+- A record of an idempotent producer is stored once. librdkafka may send one again under a new
+  producer epoch, if requests for another partition were refused (its issue 4953): such copies are
+  counted apart.
 - The records of one client and key are stored in the order in which they were sent.
 - What a member of a group read is what is stored, and each group reads everything that is stored.
 - The committed offset of a group does not go back, and nobody commits below what was committed.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,13 +41,23 @@ class Findings:
     """Kinds of faults during which writes went on."""
     lost: int = 0
     doubled: int = 0
+    renumbered: int = 0
+    """Copies that librdkafka sent under another producer epoch."""
     reordered: int = 0
     went_back: int = 0
     problems: list[str] = field(default_factory=list)
 
 
-def check(events: Iterable[Event], *, whole: bool = True) -> Findings:
-    """Everything that is wrong in a history; one that is not `whole` has no records read back."""
+def check(
+    events: Iterable[Event],
+    *,
+    whole: bool = True,
+    producers: Mapping[tuple[str, int, int], tuple[int, int]] | None = None,
+) -> Findings:
+    """Everything that is wrong in a history; one that is not `whole` has no records read back.
+
+    `producers` has the producer id and epoch of the record at a topic, a partition and an offset.
+    """
     findings = Findings()
     records, reads, commits = _Records(), _Reads(), _Commits()
     for event in events:
@@ -67,7 +79,7 @@ def check(events: Iterable[Event], *, whole: bool = True) -> Findings:
             case _:
                 pass
     if whole:
-        records.judge(findings)
+        records.judge(findings, producers or {})
         reads.judge(findings, records.stored)
     commits.judge(findings)
     return findings
@@ -96,6 +108,7 @@ class _Records:
         # Acknowledged without an offset: the broker had the record already.
         self._somewhere: set[Written] = set()
         self._repeating: set[str] = set()
+        self._renumbering: set[str] = set()
         self._totals: dict[tuple[str, str], int] = {}
         self._unsure = 0
         self._twice: list[str] = []
@@ -105,6 +118,8 @@ class _Records:
             case "client":
                 if event["repeats"]:
                     self._repeating.add(event["client"])
+                if event.get("renumbers"):
+                    self._renumbering.add(event["client"])
             case "ack" if event["offset"] < 0:
                 self._somewhere.add(_written(event))
             case "ack":
@@ -119,7 +134,9 @@ class _Records:
             case _:
                 self._unsure += 1
 
-    def judge(self, findings: Findings) -> None:
+    def judge(
+        self, findings: Findings, producers: Mapping[tuple[str, int, int], tuple[int, int]]
+    ) -> None:
         findings.acknowledged = self._acknowledged
         findings.stored, findings.unsure = len(self.stored), self._unsure
         lost = [
@@ -129,7 +146,9 @@ class _Records:
         ]
         there = set(self.stored.values())
         lost += [f"{one} was acknowledged" for one in sorted(self._somewhere) if one not in there]
-        doubled, reordered = list(self._doubled()), list(self._reordered())
+        copies = self._renumbered(producers)
+        findings.renumbered = len(copies)
+        doubled, reordered = list(self._doubled(copies)), list(self._reordered(copies))
         findings.lost, findings.doubled = len(lost), len(doubled)
         findings.reordered = len(reordered)
         findings.problems += [
@@ -140,24 +159,36 @@ class _Records:
             *_shown("never sent", list(self._invented())),
         ]
 
-    def _doubled(self) -> Iterator[str]:
+    def _renumbered(self, producers: Mapping[tuple[str, int, int], tuple[int, int]]) -> set[Place]:
+        """The later copies of records that a client sent again under another producer epoch."""
+        first: dict[Written, Place] = {}
+        copies = set()
+        for place in sorted(self.stored):
+            written = self.stored[place]
+            before = first.setdefault(written, place)
+            known = place in producers and before in producers
+            if written.client in self._renumbering and known:
+                copies.update([place] if producers[place] != producers[before] else [])
+        return copies
+
+    def _doubled(self, copies: set[Place]) -> Iterator[str]:
         first: dict[Written, Place] = {}
         for place in sorted(self.stored):
             written = self.stored[place]
-            if written.client in self._repeating:
+            if written.client in self._repeating or place in copies:
                 continue
             before = first.setdefault(written, place)
             if before != place:
                 yield f"{written} is at {before} and at {place}"
 
-    def _reordered(self) -> Iterator[str]:
+    def _reordered(self, copies: set[Place]) -> Iterator[str]:
         acknowledged = self._somewhere.union(self._acknowledged.values())
         newest: dict[tuple[str, str], int] = {}
         for place in sorted(self.stored):
             written = self.stored[place]
             of = written.client, written.key
             before = newest.get(of, -1)
-            repeats = written.client in self._repeating
+            repeats = written.client in self._repeating or place in copies
             if written.number < before and not repeats:
                 yield f"{written} at {place} comes after number {before}"
             skipped = written._replace(number=before + 1)

@@ -1,13 +1,13 @@
 """The files of all brokers after a run: every log is sound, replicas have the same batches."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from headwater.cli.log import partitions_in
 from headwater.log.verify import verify_log
 from headwater.model import TopicPartition
-from headwater.records.batch import batches
+from headwater.records.batch import BatchHeader, batches
 
 SHOWN = 3
 
@@ -44,13 +44,30 @@ def audit(
     return problems
 
 
+def producers_of(
+    folders: Mapping[int, Path], replicas: Mapping[TopicPartition, Sequence[int]]
+) -> dict[tuple[str, int, int], tuple[int, int]]:
+    """The producer id and epoch of each record, by topic, partition and offset."""
+    return {
+        (at.topic, at.partition, offset): (header.producer_id, header.producer_epoch)
+        for at, brokers in replicas.items()
+        for header in _headers_in(folders[brokers[0]] / f"{at.topic}-{at.partition}")
+        for offset in range(header.base_offset, header.last_offset + 1)
+    }
+
+
 def batches_in(folder: Path) -> list[StoredBatch]:
     """The batches of a log in the order of their offsets; none if there is no such folder."""
     return [
         StoredBatch(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
-        for file in sorted(folder.glob("*.log"))
-        for _, header in batches(file.read_bytes())
+        for header in _headers_in(folder)
     ]
+
+
+def _headers_in(folder: Path) -> Iterator[BatchHeader]:
+    for file in sorted(folder.glob("*.log")):
+        for _, header in batches(file.read_bytes()):
+            yield header
 
 
 def compare_replicas(

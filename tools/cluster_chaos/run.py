@@ -17,7 +17,7 @@ from headwater.testing import Cluster
 from tools.chaos_clients import contents, partition_reader
 from tools.client_chaos import QUICK
 from tools.cluster_chaos.checker import Findings, check
-from tools.cluster_chaos.disk_audit import audit
+from tools.cluster_chaos.disk_audit import audit, producers_of
 from tools.cluster_chaos.faults import FAULTS, Target
 from tools.cluster_chaos.history import History, Written, read_history
 from tools.cluster_chaos.members import CommitWatch, ConfluentMember, Member, OwnMember
@@ -67,6 +67,7 @@ class Report:
             "commits": found.commits,
             "lost": found.lost,
             "doubled": found.doubled,
+            "sent again by librdkafka": found.renumbered,
             "reordered": found.reordered,
             "went back": found.went_back,
             "problems": self.problems,
@@ -117,9 +118,13 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _: None) 
             except (TimeoutError, NotStarted, KafkaError) as failure:
                 report.problems.append(f"it did not heal: {failure}")
         history.close()
-        report.findings = check(read_history(history.file), whole=bool(replicas))
-        report.problems += report.findings.problems
         folders = {broker: cluster.data_dir / f"broker-{broker}" for broker in cluster.broker_ids}
+        report.findings = check(
+            read_history(history.file),
+            whole=bool(replicas),
+            producers=producers_of(folders, replicas),
+        )
+        report.problems += report.findings.problems
         report.problems += audit(folders, replicas, report.findings.acknowledged)
     report.seconds = time.monotonic() - began
     return report

@@ -184,7 +184,7 @@ class ConfluentWriter:
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        history.note("client", client=name, repeats=not idempotent)
+        history.note("client", client=name, repeats=not idempotent, renumbers=True)
         self._thread.start()
 
     @property
