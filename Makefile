@@ -46,8 +46,9 @@ chaos: setup              ## kill -9 under load, then all kinds of faults under 
 	$(BIN)/python -m tools.client_chaos --seconds $(or $(SECONDS),60)
 	$(BIN)/python -m tools.cluster_chaos --seeds $(or $(SEEDS),2)
 
-chaos-pipeline: setup     ## kill drivers, executors and brokers under a pipeline (KILLS=300)
+chaos-pipeline: setup     ## kill drivers, executors and brokers under a pipeline, one broker and three (KILLS=300)
 	$(BIN)/python -m tools.pipeline_chaos --kills $(or $(KILLS),300)
+	$(BIN)/python -m tools.pipeline_chaos --kills $(or $(KILLS),300) --brokers 3
 
 format: setup
 	$(BIN)/ruff format .
