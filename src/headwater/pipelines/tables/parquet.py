@@ -6,6 +6,7 @@ the newest version can have moves left. Files that a version removes are moved b
 `_headwater/replaced` before new ones arrive: readers that list the folder never see a row twice.
 """
 
+import logging
 import os
 import shutil
 from collections.abc import Sequence
@@ -41,6 +42,8 @@ from headwater.pipelines.tables.table import (
     TableReplaced,
 )
 from headwater.pipelines.targets import Target
+
+log = logging.getLogger(__name__)
 
 _COMPACTION: Final = "headwater-compaction"
 _TAKEN: Final = "another committer took files that were being merged"
@@ -154,8 +157,19 @@ class ParquetBackend:
     ) -> tuple[str, ...]:
         if state.version == BEFORE_ALL:
             check_partitions(schema, partition_by)
+            self._warn_of_hidden_folders(partition_by)
             return tuple(partition_by)
         return same_partitions(state.partition_by, partition_by, str(self.target), files)
+
+    def _warn_of_hidden_folders(self, partition_by: Sequence[str]) -> None:
+        hidden = [name for name in partition_by if name.startswith(("_", "."))]
+        if hidden:
+            log.warning(
+                "%s: pyarrow and pandas skip the folders of %s and find no rows; read the table with "
+                "ignore_prefixes=['_headwater'], or partition it by another column",
+                self.target,
+                ", ".join(hidden),
+            )
 
     def _entries(
         self, files: Sequence[StagedFile], version: int, base: str

@@ -70,3 +70,17 @@ def test_a_replaced_table_reads_as_its_new_self(tmp_path, kind, read):
         {"id": 7, "day": day, "name": "g"},
         {"id": 8, "day": day, "name": "h"},
     ]
+
+
+def test_a_partition_that_listing_readers_skip_comes_with_a_warning(tmp_path, caplog):
+    folder = tmp_path / "table"
+    append(f"parquet:{folder}", rows(1, _date=[date(2024, 1, 1)]), 0, partition_by=["_date"])
+    append(f"parquet:{folder}", rows(2, _date=[date(2024, 1, 2)]), 1, partition_by=["_date"])
+    (warning,) = caplog.messages
+    assert "skip the folders of _date" in warning
+    assert "ignore_prefixes=['_headwater']" in warning
+    assert ds.dataset(folder, partitioning="hive").count_rows() == 0
+    seen = ds.dataset(folder, partitioning="hive", ignore_prefixes=["_headwater"])
+    assert seen.count_rows() == 2
+    append(f"parquet:{tmp_path}/plain", rows(1, day=[1]), 0, partition_by=["day"])
+    assert len(caplog.messages) == 1
