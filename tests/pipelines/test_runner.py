@@ -1,7 +1,9 @@
 """Whole pipelines on one session: once and again, continuously, and when something fails."""
 
+import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -208,3 +210,10 @@ def test_a_query_that_spark_refuses_is_one_line_with_its_place(spark, bootstrap,
     assert "a.py:" in told
     assert "vlaue" in told
     assert "\n" not in told
+
+
+def test_the_jvm_leaves_signals_of_its_group_to_the_process_that_started_it(spark):
+    status = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/status").read_text()
+    (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn"))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        assert int(ignored, 16) >> (number - 1) & 1

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from headwater.pipelines.running.reports import FlowReport
 
 _INTERRUPTED = 130
+_JVM_ENDED = (
+    "its Java process has ended: it was killed, or had too little memory (--spark "
+    "spark.driver.memory=4g); run the command again to continue"
+)
+"""What a connection means that Py4J cannot open."""
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -118,12 +123,11 @@ def report_failures(storage: Path, once: bool, stop: threading.Event) -> Iterato
         sys.exit(2)
     except FlowError as failed:
         raise click.ClickException(f"{failed}  (more in {log_file(storage)})") from None
-    except SPARK_ERRORS as problem:
+    except (*SPARK_ERRORS, ConnectionError) as problem:
         if stop.is_set():
             sys.exit(_INTERRUPTED if once else 0)
-        raise click.ClickException(
-            f"Spark: {error_text(problem)}  (more in {log_file(storage)})"
-        ) from None
+        said = _JVM_ENDED if isinstance(problem, ConnectionError) else error_text(problem)
+        raise click.ClickException(f"Spark: {said}  (more in {log_file(storage)})") from None
 
 
 @contextmanager

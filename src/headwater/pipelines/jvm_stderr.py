@@ -1,4 +1,4 @@
-"""Starts Spark's JVM with a filter on its standard error, so that known noise stays off the terminal.
+"""Starts Spark's JVM: it ignores the signals of its group, and its standard error is filtered.
 
 Two things are dropped, because they need no action: Java's note about an incubator module that Spark
 requests, and the traceback of a Python worker whose socket Spark closed before the worker finished
@@ -6,11 +6,15 @@ requests, and the traceback of a Python worker whose socket Spark closed before 
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from contextlib import contextmanager
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -31,11 +35,32 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     conf = SparkConf()
     for key, value in settings.items():
         conf.set(key, value)
-    gateway = launch_gateway(conf, {"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
+    with _sigterm_ignored_by_jvm():
+        gateway = launch_gateway(conf, {"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
     threading.Thread(
         target=_relay, args=(gateway.proc.stderr,), name="headwater-jvm-stderr", daemon=True
     ).start()
+
+
+@contextmanager
+def _sigterm_ignored_by_jvm() -> Iterator[None]:
+    """Let a JVM that starts here ignore SIGTERM, as PySpark lets it ignore SIGINT.
+
+    `timeout` and service managers signal the whole process group: a JVM that ended at once would
+    break off the batches that this process lets finish. It ends with this process in any case.
+    """
+    gateway: Any = import_module("pyspark.java_gateway")
+
+    def ignore(number: int, handler: signal.Handlers) -> None:
+        for each in (number, signal.SIGTERM):
+            signal.signal(each, handler)
+
+    gateway.signal = SimpleNamespace(SIGINT=signal.SIGINT, SIG_IGN=signal.SIG_IGN, signal=ignore)
+    try:
+        yield
+    finally:
+        gateway.signal = signal
 
 
 def _relay(lines: Iterable[bytes]) -> None:

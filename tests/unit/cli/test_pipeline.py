@@ -4,12 +4,14 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner
 
 from headwater.cli.app import command
-from headwater.cli.pipeline_runs import spark_errors_as_one_line
+from headwater.cli.pipeline_runs import report_failures, spark_errors_as_one_line
 from headwater.pipelines.running.signals import ONE_REQUEST_MS, keep_sigint_handler, stop_on_signals
 
 
@@ -148,3 +150,17 @@ def test_ctrl_c_while_spark_works_logs_no_traceback(caplog):
             "KeyboardInterrupt while sending command.", exc_info=interrupt
         )  # as Py4J does
     assert not caplog.records
+
+
+def test_a_java_process_that_ended_is_one_line_unless_a_signal_came(tmp_path):
+    stop = threading.Event()
+    with (
+        pytest.raises(ClickException, match=r"its Java process has ended.*run the command again"),
+        report_failures(tmp_path, True, stop),
+    ):
+        raise ConnectionRefusedError(111, "Connection refused")
+    stop.set()
+    for once, code in ((True, 130), (False, 0)):
+        with pytest.raises(SystemExit) as ended, report_failures(tmp_path, once, stop):
+            raise ConnectionRefusedError(111, "Connection refused")
+        assert ended.value.code == code

@@ -8,7 +8,8 @@ batches, so an idle trigger or one slow batch does not make them jump.
 import json
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -143,6 +144,16 @@ class RunProgress:
     def note(self, text: str) -> None:
         """Add an event for the display."""
         self.notes.append(text)
+
+    @contextmanager
+    def noted(self, text: str) -> Iterator[None]:
+        """Show a note as long as something takes."""
+        self.note(text)
+        try:
+            yield
+        finally:
+            if text in self.notes:
+                self.notes.remove(text)
 
 
 def topic_offsets(progress: Mapping[str, Any], which: str) -> Offsets:

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from headwater.pipelines.running.lag import track_lag
 from headwater.pipelines.running.progress import RunProgress
 from headwater.pipelines.running.signals import keep_sigint_handler
-from headwater.pipelines.running.spark_log import log_settings
+from headwater.pipelines.running.spark_log import log_file, log_settings
 from headwater.pipelines.session import spark_session
 
 if TYPE_CHECKING:
@@ -38,10 +38,12 @@ def session_scope(
     spark: "SparkSession | None" = None,
 ) -> "Iterator[SparkSession]":
     """Yield a session whose queries commit their lag; stop it at the end unless it was given."""
-    with keep_sigint_handler():
-        running = spark or spark_session(
-            name, master=master, settings={**log_settings(logs), **settings}
-        )
+    running = spark
+    if running is None:
+        with keep_sigint_handler(), progress.noted(f"starting Spark; its log is {log_file(logs)}"):
+            running = spark_session(
+                name, master=master, settings={**log_settings(logs), **settings}
+            )
     listener = track_lag(
         running,
         bootstrap_servers,
