@@ -446,7 +446,7 @@ class ConsumerSettings(ClientSettings):
     )
     max_partition_fetch_bytes: int = key(
         "max.partition.fetch.bytes", INT, default=1_048_576, at_least=0,
-        doc="The most bytes of one partition in one answer.",
+        doc="The most bytes of one partition in one answer. Unless set, up to 2 MiB while few partitions are read.",
     )
     isolation_level: str = key(
         "isolation.level", STRING, default="read_uncommitted",

@@ -126,7 +126,8 @@ class ConsumerOptions(ClientOptions, total=False):
     fetch_max_bytes: int
     """The most bytes of one answer."""
     max_partition_fetch_bytes: int
-    """The most bytes of one partition in one answer."""
+    """The most bytes of one partition in one answer. Unless set, up to 2 MiB while few
+    partitions are read."""
     isolation_level: Literal["read_uncommitted", "read_committed"]
     """Whether records of open and aborted transactions are shown."""
     check_crcs: bool

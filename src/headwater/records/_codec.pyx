@@ -53,6 +53,8 @@ cdef enum:
     ROW_FIELDS = 6
     ABSENT = -1  # as a length: null
     WORTH_KEEPING = 32 * 1024
+    WORTH_CHECKING_AHEAD = 64 * 1024
+    MOST_AHEAD = 512 * 1024  # what was checked is still in the processor's cache when it is read
     MOST_LENT = 4
 
 cdef extern from "Python.h":
@@ -64,6 +66,7 @@ cdef extern from "Python.h":
 cdef bytes NO_HEADERS = b"\x00"
 
 include "_codec_numbers.pxi"
+include "_codec_checksum.pxi"
 include "_codec_writing.pxi"
 include "_codec_reading.pxi"
 include "_codec_columns.pxi"

@@ -18,9 +18,12 @@ cdef class Memory:
         self.memory = bytearray()
         self.lent = []
 
+    cdef inline bint fits(self, Py_ssize_t more) noexcept nogil:
+        return self.size + more <= self.capacity
+
     cdef inline int reserve(self, Py_ssize_t more) except -1:
         """Make room for `more` bytes at the end."""
-        if self.size + more > self.capacity:
+        if not self.fits(more):
             self.grow(more)
         return 0
 
@@ -70,6 +73,11 @@ cdef class Memory:
         return taken
 
 
+cdef inline Py_ssize_t most_rows(Batch* batch) noexcept nogil:
+    """The most records that an uncompressed batch can have."""
+    return max(min(batch.count, batch.size // SMALLEST_RECORD), 0)
+
+
 cdef struct FieldsMark:
     Py_ssize_t count
     Py_ssize_t nulls
@@ -106,6 +114,13 @@ cdef class Fields:
         self.offsets.put_int(0)
         return 0
 
+    cdef inline bint fits(self, Py_ssize_t rows, Py_ssize_t size) noexcept nogil:
+        return (
+            self.offsets.fits(rows * <Py_ssize_t>sizeof(int32_t))
+            and self.validity.fits((self.count + rows + 7) // 8 - self.validity.size)
+            and self.data.fits(size)
+        )
+
     cdef inline int reserve(self, Py_ssize_t rows, Py_ssize_t size) except -1:
         self.offsets.reserve(rows * <Py_ssize_t>sizeof(int32_t))
         self.validity.reserve((self.count + rows + 7) // 8 - self.validity.size)
@@ -127,18 +142,20 @@ cdef class Fields:
         self.offsets.put_int(<int32_t>self.data.size)
         self.count += 1
 
-    cdef inline FieldsMark mark(self) noexcept:
+    cdef inline FieldsMark mark(self) noexcept nogil:
         return FieldsMark(self.count, self.nulls, self.data.size)
 
-    cdef void cut(self, FieldsMark mark) noexcept:
+    cdef void cut(self, FieldsMark mark) noexcept nogil:
         """Back to what it was at the mark."""
+        cdef uint8_t* bits
         self.count = mark.count
         self.nulls = mark.nulls
         self.data.size = mark.size
         self.offsets.size = (mark.count + 1) * <Py_ssize_t>sizeof(int32_t)
         self.validity.size = (mark.count + 7) // 8
         if mark.count & 7:
-            self.validity.at[mark.count >> 3] &= <uint8_t>((1 << (mark.count & 7)) - 1)
+            bits = self.validity.at + (mark.count >> 3)
+            bits[0] = bits[0] & <uint8_t>((1 << (mark.count & 7)) - 1)
 
     cdef object take(self):
         validity = self.validity.take()
@@ -184,7 +201,7 @@ cdef class ColumnReader:
         """Bytes of keys, values and headers so far."""
         return self.weight()
 
-    cdef Py_ssize_t weight(self) noexcept:
+    cdef Py_ssize_t weight(self) noexcept nogil:
         return (
             self.keys.data.size
             + self.values.data.size
@@ -232,6 +249,7 @@ cdef class ColumnReader:
         """
         cdef Area area = Area(buf)
         cdef Py_ssize_t start = pos
+        cdef Py_ssize_t plain
         cdef int64_t next_offset = from_offset
         while pos == start or (
             self.count < rows
@@ -239,6 +257,14 @@ cdef class ColumnReader:
             and next_offset <= last
             and area.follows(pos)
         ):
+            if check_crc and pos >= area.checked:
+                area.check_ahead(pos, rows - self.count)
+                plain = self.read_checked(
+                    area, pos, from_offset, last, rows, size, &next_offset
+                )
+                if plain > pos:
+                    pos = plain
+                    continue
             try:
                 area.open(pos, check_crc)
                 if not area.batch.attributes & CONTROL:
@@ -251,6 +277,85 @@ cdef class ColumnReader:
             pos += area.batch.size
             next_offset = max(next_offset, area.batch.next_offset)
         return pos, next_offset, area.batch.epoch
+
+    cdef Py_ssize_t read_checked(
+        self,
+        Area area,
+        Py_ssize_t pos,
+        int64_t from_offset,
+        int64_t last,
+        Py_ssize_t rows,
+        Py_ssize_t size,
+        int64_t* next_offset,
+    ) except -1:
+        """Add batches of a run whose checksums `check_ahead` found to match; where that ended.
+
+        Other threads may run meanwhile. It ends before a batch that is compressed, has headers or is
+        malformed: those are for `read`.
+        """
+        cdef bint more = pos < area.checked
+        if more:
+            area.batch.epoch = <int>get_big_endian(area.whole.at + pos + 12, 4)
+        self.begin_use()
+        try:
+            while more and area.follows(pos) and self.weight() + area.checked - pos < INT32_MAX:
+                read_header(area.whole.at + pos, &area.batch)
+                self.reserve(most_rows(&area.batch), area.batch.size)
+                with nogil:
+                    more = self.read_while_it_fits(
+                        area, &pos, from_offset, last, rows, size, next_offset
+                    )
+        finally:
+            self.busy = False
+        return pos
+
+    cdef bint read_while_it_fits(
+        self,
+        Area area,
+        Py_ssize_t* pos,
+        int64_t from_offset,
+        int64_t last,
+        Py_ssize_t rows,
+        Py_ssize_t size,
+        int64_t* next_offset,
+    ) noexcept nogil:
+        """Add batches into the room there is; true where only more room is missing."""
+        cdef Batch* batch = &area.batch
+        cdef Mark mark
+        while (
+            pos[0] < area.checked
+            and self.count < rows
+            and self.weight() < size
+            and next_offset[0] <= last
+            and area.follows(pos[0])
+        ):
+            read_header(area.whole.at + pos[0], batch)
+            if batch.attributes & CODEC_MASK:
+                return False
+            if not self.fits(most_rows(batch), batch.size):
+                return True
+            self.mark(&mark)
+            if not self.read_plain_batch(area, pos[0], from_offset, last):
+                self.cut(&mark)
+                return False
+            pos[0] += batch.size
+            next_offset[0] = max(next_offset[0], batch.next_offset)
+        return False
+
+    cdef bint read_plain_batch(
+        self, Area area, Py_ssize_t pos, int64_t from_offset, int64_t last
+    ) noexcept nogil:
+        """Add all of a batch that has no headers; false where that cannot be done."""
+        cdef Record record
+        cdef int kind = 1 if area.batch.attributes & LOG_APPEND_TIME else 0
+        cdef int64_t count = max(area.batch.count, 0)
+        area.cursor.at = area.whole.at + pos + HEADER_SIZE
+        area.cursor.end = area.whole.at + pos + area.batch.size
+        area.cursor.broken = False
+        return (
+            self.read_plain(&area.cursor, &area.batch, &record, 0, kind, from_offset, last) == count
+            and area.cursor.at == area.cursor.end
+        )
 
     cdef int begin_use(self) except -1:
         """Nobody else may touch the room that a running `add` has reserved."""
@@ -333,6 +438,17 @@ cdef class ColumnReader:
         self.header_offsets.put_int(<int32_t>self.header_keys.count)
         self.count += 1
 
+    cdef bint fits(self, Py_ssize_t rows, Py_ssize_t room) noexcept nogil:
+        """Whether there is room for `rows` records of `room` bytes together."""
+        return (
+            self.offsets.fits(rows * <Py_ssize_t>sizeof(int64_t))
+            and self.timestamps.fits(rows * <Py_ssize_t>sizeof(int64_t))
+            and self.kinds.fits(rows)
+            and self.header_offsets.fits(rows * <Py_ssize_t>sizeof(int32_t))
+            and self.keys.fits(rows, room)
+            and self.values.fits(rows, room)
+        )
+
     cdef int reserve(self, Py_ssize_t rows, Py_ssize_t room) except -1:
         """Reserve room for `rows` records that take at most `room` bytes together."""
         self.offsets.reserve(rows * <Py_ssize_t>sizeof(int64_t))
@@ -362,14 +478,14 @@ cdef class ColumnReader:
             raise KafkaError(E.MESSAGE_TOO_LARGE, "the header keys take more than 512 MiB")
         return 0
 
-    cdef void mark(self, Mark* mark) noexcept:
+    cdef void mark(self, Mark* mark) noexcept nogil:
         mark.count = self.count
         mark.keys = self.keys.mark()
         mark.values = self.values.mark()
         mark.header_keys = self.header_keys.mark()
         mark.header_values = self.header_values.mark()
 
-    cdef void cut(self, Mark* mark) noexcept:
+    cdef void cut(self, Mark* mark) noexcept nogil:
         self.count = mark.count
         self.offsets.size = self.timestamps.size = mark.count * <Py_ssize_t>sizeof(int64_t)
         self.kinds.size = mark.count

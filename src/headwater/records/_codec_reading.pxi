@@ -145,12 +145,13 @@ cdef class Area:
     cdef View whole
     cdef object memory
     cdef bytes unpacked
+    cdef Py_ssize_t checked  # up to here `check_ahead` found checksums that match
 
     def __cinit__(self, buf):
         self.whole = View(buf)
         self.memory = memoryview(buf)
 
-    cdef bint follows(self, Py_ssize_t pos) noexcept:
+    cdef bint follows(self, Py_ssize_t pos) noexcept nogil:
         """Whether a whole batch for everybody is at `pos`, of the same epoch as the one before."""
         cdef Py_ssize_t left = self.whole.size - pos
         cdef const uint8_t* at = self.whole.at + pos
@@ -161,6 +162,29 @@ cdef class Area:
             and not at[22] & (CONTROL | TRANSACTIONAL)
             and <int>get_big_endian(at + 12, 4) == self.batch.epoch
         )
+
+    cdef void check_ahead(self, Py_ssize_t pos, int64_t rows) noexcept:
+        """Check the checksums of batches from `pos` on that have about `rows` records.
+
+        Other threads may run meanwhile. It stops at a batch that does not match, which `open` refuses.
+        """
+        cdef const uint8_t* at
+        cdef int64_t size
+        cdef Py_ssize_t left = self.whole.size - pos
+        cdef Py_ssize_t most = pos + MOST_AHEAD
+        if not IN_HARDWARE or left < WORTH_CHECKING_AHEAD:
+            return
+        at = self.whole.at + pos
+        with nogil:
+            while left >= HEADER_SIZE and rows > 0 and pos < most:
+                size = get_big_endian(at + 8, 4) + OVERHEAD
+                if size < HEADER_SIZE or size > left or at[16] != MAGIC or not matches(at, size):
+                    break
+                rows -= max(get_big_endian(at + 57, 4), 0)
+                at += size
+                pos += size
+                left -= size
+        self.checked = pos
 
     cdef int open(self, Py_ssize_t pos, bint check_crc) except -1:
         """Check header and checksum of the batch at `pos`."""
@@ -175,18 +199,17 @@ cdef class Area:
             raise unreadable_format(get_big_endian(at + 16, 1))
         if batch.size < HEADER_SIZE or batch.size > left:
             raise corrupt(f"a batch of {batch.size} bytes does not fit into {left}")
-        batch.base_offset = get_big_endian(at, 8)
-        batch.epoch = <int>get_big_endian(at + 12, 4)
-        batch.attributes = <int>get_big_endian(at + 21, 2)
-        batch.next_offset = after_last(at)
-        batch.first_timestamp = get_big_endian(at + 27, 8)
-        batch.max_timestamp = get_big_endian(at + 35, 8)
-        batch.count = get_big_endian(at + 57, 4)
-        if check_crc and crc32c(self.memory[pos + CRC_START : pos + batch.size]) != <uint32_t>(
-            get_big_endian(at + 17, 4)
-        ):
+        read_header(at, batch)
+        if check_crc and pos + batch.size > self.checked and not self.undamaged(pos):
             raise corrupt(f"the batch at offset {batch.base_offset} does not match its checksum")
         return 0
+
+    cdef bint undamaged(self, Py_ssize_t pos) except -1:
+        """Whether the checksum of the batch at `pos`, whose header was read, matches."""
+        cdef const uint8_t* at = self.whole.at + pos
+        if IN_HARDWARE:
+            return matches(at, self.batch.size)
+        return crc32c(self.memory[pos + CRC_START : pos + self.batch.size]) == stored_checksum(at)
 
     cdef int unpack(self, Py_ssize_t pos, object limit) except -1:
         """Stand at the first record."""
@@ -201,6 +224,26 @@ cdef class Area:
         self.cursor.end = self.cursor.at + size
         self.cursor.broken = False
         return 0
+
+
+cdef inline uint32_t stored_checksum(const uint8_t* header) noexcept nogil:
+    return <uint32_t>get_big_endian(header + 17, 4)
+
+
+cdef inline bint matches(const uint8_t* batch, int64_t size) noexcept nogil:
+    """Whether a whole batch matches its checksum."""
+    return crc_of(batch + CRC_START, size - CRC_START) == stored_checksum(batch)
+
+
+cdef inline void read_header(const uint8_t* at, Batch* batch) noexcept nogil:
+    batch.size = get_big_endian(at + 8, 4) + OVERHEAD
+    batch.base_offset = get_big_endian(at, 8)
+    batch.epoch = <int>get_big_endian(at + 12, 4)
+    batch.attributes = <int>get_big_endian(at + 21, 2)
+    batch.next_offset = after_last(at)
+    batch.first_timestamp = get_big_endian(at + 27, 8)
+    batch.max_timestamp = get_big_endian(at + 35, 8)
+    batch.count = get_big_endian(at + 57, 4)
 
 
 cdef inline int64_t after_last(const uint8_t* header) noexcept nogil:
@@ -271,6 +314,8 @@ def decode_run(
         raise TypeError(f"{kind.__name__} is not a class of tuples")
     while pos == start or (len(rows) < wanted and area.follows(pos)):
         before = len(rows)
+        if check_crc and pos >= area.checked:
+            area.check_ahead(pos, wanted - before)
         try:
             area.open(pos, check_crc)
             if not area.batch.attributes & CONTROL:

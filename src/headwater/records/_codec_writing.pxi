@@ -167,7 +167,10 @@ cdef class BatchWriter:
         at = put_big_endian(at, base_sequence, 4)
         put_big_endian(at, self.count, 4)
         at = <uint8_t*>PyByteArray_AS_STRING(batch)
-        put_big_endian(at + CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]), 4)
+        if IN_HARDWARE:
+            put_big_endian(at + CRC_START - 4, crc_of(at + CRC_START, self.size - CRC_START), 4)
+        else:
+            put_big_endian(at + CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]), 4)
         return batch
 
 

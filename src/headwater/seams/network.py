@@ -1,13 +1,18 @@
 """TCP streams; the simulator has its own behind the same two calls."""
 
 import asyncio
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 """Routers drop idle connections: without keep-alive, the next request would get no answer."""
 
+_LARGE_WRITE = 64 * 1024
+"""From this size on a write takes longer than it takes to get the GIL back."""
+
+Buffer = bytes | bytearray | memoryview
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
@@ -77,3 +82,30 @@ class TcpNetwork:
                 if hasattr(socket, name):
                     stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
         return transport
+
+
+def write_parts(transport: asyncio.Transport, parts: Sequence[Buffer]) -> None:
+    """Write `parts` in order; many bytes at once without the GIL, which uvloop keeps.
+
+    Threads that fill the next batches run meanwhile.
+    """
+    if sum(map(len, parts)) >= _LARGE_WRITE and not transport.get_write_buffer_size():
+        parts = _write_at_once(transport, parts)
+    if parts:
+        transport.writelines(parts)
+
+
+def _write_at_once(transport: asyncio.Transport, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+    """Write what the socket takes now, and return the rest; the transport tells of errors."""
+    stream = transport.get_extra_info("socket")
+    if stream is None or transport.get_extra_info("sslcontext") is not None:
+        return parts
+    try:
+        sent = os.writev(stream.fileno(), parts)
+    except OSError:
+        return parts
+    for index, part in enumerate(parts):
+        if sent < len(part):
+            return [memoryview(part)[sent:], *parts[index + 1 :]]
+        sent -= len(part)
+    return []

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from headwater import __version__
 from headwater.errors import E, KafkaError, error_of
-from headwater.seams.network import Network
+from headwater.seams.network import Network, write_parts
 from headwater.transport.response_reader import Frame, ResponseReader
 from headwater.wire import codec
 from headwater.wire.apis import API, API_VERSIONS, key_of
@@ -234,7 +234,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise self._broken()
         self._used_s = asyncio.get_running_loop().time()
         self._sent = (self._sent + 1) & _LAST_CORRELATION_ID
-        self._transport.writelines(wire_request(version, self._sent, self._client_id, request))
+        write_parts(self._transport, wire_request(version, self._sent, self._client_id, request))
         return self._sent
 
     # -- asyncio's side

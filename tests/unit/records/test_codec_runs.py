@@ -4,6 +4,8 @@ import pytest
 
 from headwater.errors import E, KafkaError
 from headwater.records.builder import build_batch
+from headwater.records.checksum import crc32c
+from headwater.records.compression import Codec
 from headwater.records.control import Marker, build_marker
 from headwater.records.record import Record
 from tests.unit.records.codecs import codec
@@ -28,7 +30,18 @@ def damaged(first, count):
     return data
 
 
+def wide(first, count, *, epoch=3, **options):
+    """A batch of records of about 1 KB without headers."""
+    records = [
+        Record(offset, NOW, b"k" if offset % 3 else None, b"%d" % offset * 200)
+        for offset in range(first, first + count)
+    ]
+    return build_batch(records, base_offset=first, leader_epoch=epoch, now=NOW, **options)
+
+
 PAIR = bytes(batch(0, 3) + batch(3, 4))
+LONG = bytes(b"".join(wide(first, 20) for first in range(0, 400, 20)))
+"""More than the codec in C checks while it holds the GIL."""
 
 
 def run(codec, data, pos=0, **options):
@@ -77,6 +90,61 @@ def test_records_before_the_first_one_wanted_are_passed_over(codec):
 def test_a_run_ends_before_what_needs_a_look(codec, behind):
     data = PAIR + bytes(behind)
     assert run(codec, data, wanted=99) == (len(PAIR), 7, 3, list(range(7)))
+    end, after, _, rows = run(codec, LONG + bytes(behind), wanted=9999)
+    assert (end, after, rows) == (len(LONG), 400, list(range(400)))
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param([batch(400, 30)], id="headers"),
+        pytest.param([wide(400, 30, codec=Codec.GZIP)], id="compressed"),
+        pytest.param([batch(400, 10), wide(410, 10, codec=Codec.GZIP), batch(420, 10)], id="both"),
+    ],
+)
+def test_a_long_run_has_what_its_batches_have(codec, between):
+    behind = b"".join(wide(first, 20) for first in range(430, 630, 20))
+    data = LONG + b"".join(map(bytes, between)) + behind
+    assert run(codec, data, wanted=9999) == (len(data), 630, 3, list(range(630)))
+    _, after, _, rows = run(codec, data, from_offset=7, wanted=425)
+    assert after >= 425
+    assert rows == list(range(7, after))
+    one_by_one, pos = [], 0
+    while pos < len(data):
+        size, records = codec.decode_batch(data, pos)
+        one_by_one += records
+        pos += size
+    assert codec.decode_run(data, 0, True, tuple, (), wanted=9999)[3] == one_by_one
+    reader = codec.ColumnReader()
+    reader.add_run(data, 0, True, from_offset=3, last=500, rows=9999)
+    columns = reader.finish()
+    wanted = [row for row in one_by_one if 3 <= row[0] <= 500]
+    assert list(memoryview(columns.offsets).cast("q")) == [row[0] for row in wanted]
+    assert bytes(columns.values.data) == b"".join(row[4] for row in wanted)
+    assert bytes(columns.keys.data) == b"".join(row[3] or b"" for row in wanted)
+    headers = sum(len(row[5]) for row in wanted)
+    assert (columns.headers.count if columns.headers else 0) == headers
+
+
+def test_a_malformed_batch_in_a_long_run_leaves_nothing_behind(codec):
+    broken = bytearray(wide(400, 3))
+    broken[57:61] = (4).to_bytes(4)  # one record more than there is
+    broken[17:21] = crc32c(bytes(broken[21:])).to_bytes(4)
+    data = LONG + bytes(broken) + LONG
+    assert run(codec, data, wanted=9999) == (len(LONG), 400, 3, list(range(400)))
+
+
+@pytest.mark.parametrize("size", [*range(1, 40), 383, 384, 385, 3071, 3072, 3073, 9_999, 70_000])
+def test_checksums_match_at_every_length(codec, size):
+    values = [b"\xa5" * size, bytes(range(256)) * 300]
+    writer = codec.BatchWriter(1 << 20)
+    writer.extend(NOW, values, 0)
+    data = writer.finish(0, None, 7, 0, 0)
+    assert int.from_bytes(data[17:21]) == crc32c(bytes(data[21:]))
+    assert codec.decode_run(data, 0, True, tuple, ())[0] == len(data)
+    data[len(data) // 2] ^= 4
+    with pytest.raises(KafkaError, match="does not match its checksum"):
+        codec.decode_run(data, 0, True, tuple, ())
 
 
 def test_only_damage_in_the_first_batch_is_an_error(codec):

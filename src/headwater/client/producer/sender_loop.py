@@ -91,7 +91,8 @@ class Sender:
         """Why nothing can be sent anymore."""
         self.metrics = ProducerMetrics()
         self.turned: deque[OneShotEvent] = deque()
-        """Set at the end of a turn, for callers in other threads that wait for it."""
+        """Set before each request is written and at the end of a turn, for callers in other threads
+        that wait for it."""
         self._settings = settings
         self._cluster = cluster
         self._accumulator = accumulator
@@ -203,8 +204,7 @@ class Sender:
         except Exception as fault:  # noqa: BLE001 - logged, and told to every future
             self.fail("a turn of the sender", fault)
             return
-        while self.turned:
-            self.turned.popleft().set()
+        self._let_callers_go_on()
         if next_ms == self._timer_ms:
             return
         if self._timer is not None:
@@ -212,6 +212,10 @@ class Sender:
         self._timer_ms = next_ms
         if next_ms < _NEVER:
             self._timer = self._loop.call_later(max(next_ms - now, 1) / 1000, self.wake_here)
+
+    def _let_callers_go_on(self) -> None:
+        while self.turned:
+            self.turned.popleft().set()
 
     def _work(self, now: int) -> int:
         """Send what can be sent; return when to run the next turn."""
@@ -322,6 +326,7 @@ class Sender:
         if not batches:
             return
         request = self._request(batches)
+        self._let_callers_go_on()  # they fill other batches while these are written, without the GIL
         try:
             version = connection.version_for(request, BY_NAME)
             if self._acks == 0:

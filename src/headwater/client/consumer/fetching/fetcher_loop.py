@@ -13,6 +13,7 @@ from collections.abc import Callable
 from headwater.client.cluster import Cluster, Node, PartitionView
 from headwater.client.consumer.fetching.completed_fetch import CompletedFetch, Reshape, aborted_in
 from headwater.client.consumer.fetching.fetch_lane import HASTE_MS, FetchLane, Switched
+from headwater.client.consumer.fetching.fetch_limits import FetchLimits
 from headwater.client.consumer.fetching.fetch_session import FetchTarget
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.partition_state import PartitionState
@@ -43,8 +44,6 @@ log = logging.getLogger(__name__)
 RESET_TO = {"earliest": EARLIEST, "latest": LATEST}
 
 _NAMES_UP_TO = 12
-_DEPTH = 3
-"""The most full responses of one partition that may wait for poll()."""
 _SMALL = 16_384
 """After a response of fewer bytes, the next request may wait until poll() took the records."""
 _BRIEF_WAIT_MS = 25
@@ -74,6 +73,7 @@ class Fetcher:
         """Whether a lane waits for room: code that drains the buffer must call `changed`."""
         self.on_lost_position: Callable[[], None] = lambda: None
         self._settings = settings
+        self._limits = FetchLimits(settings)
         self._cluster = cluster
         self._subscription = subscription
         self._network = network
@@ -168,7 +168,7 @@ class Fetcher:
     def _wanted(self, node_id: int) -> tuple[list[FetchTarget], bool]:
         """Return what to fetch from a broker, and whether lack of room left partitions out."""
         now, full = self._clock.monotonic_ms(), False
-        room = _DEPTH * self._settings.max_partition_fetch_bytes
+        room = self._limits.room
         in_all = sum(state.buffered for state in self._subscription.partitions.values())
         rows = []
         for name, node in self._homes().items():
@@ -262,7 +262,7 @@ class Fetcher:
             isolation_level=1 if self._committed_only else 0,
             rack_id=settings.client_rack,
         )
-        lane.session.fill(request, wanted, settings.max_partition_fetch_bytes)
+        lane.session.fill(request, wanted, self._limits.partition_bytes(len(wanted)))
         version = connection.version_for(request, _NAMES_UP_TO if by_name else None)
         lane.asked = {TopicPartition(row.topic, row.partition): row for row in wanted}
         lane.changed.clear()
