@@ -152,7 +152,7 @@ class Cluster:
         self.told: dict[tuple[int, int], tuple[dict[Any, Any], dict[Any, Any]]] = {}
         # The sets that a broker was in when it stopped uncleanly, and has not left since.
         self.lost: set[tuple[str, int]] = set()
-        # Partitions that a broker has been told of, so that they may have records; by broker, those
+        # Partitions announced to a broker, so that they may have records; by broker, those
         # that it was in sync with when it registered.
         self.served: set[str] = set()
         self.returned_to: dict[int, set[str]] = {}
@@ -404,7 +404,7 @@ class Cluster:
                 assert by_leader or unclean, (path, former, state)
 
     def check_strays(self, broker_id: int, told: set[str]) -> None:
-        """A broker that has been told of everything sets its other logs aside: none is in sync."""
+        """A broker that has received everything sets its other logs aside: none is in sync."""
         states = self.states()
         deleting = {topic.name for topic in self.state.topics.values() if topic.deleting}
         kept = {
@@ -412,7 +412,7 @@ class Cluster:
             for path in self.returned_to[broker_id]
             if broker_id in states[path].isr and path.split("/")[3] not in deleting
         }
-        assert kept <= told, f"broker {broker_id} was not told of {kept - told}"
+        assert kept <= told, f"broker {broker_id} did not receive {kept - told}"
 
     def check_at_rest(self) -> None:
         self.come_to_rest()
