@@ -16,7 +16,8 @@ test: peers check         ## everything: checks, unit, property, simulation, int
 	  rest $(BIN)/pytest --ignore=tests/pipelines --ignore=tests/integration --ignore=tests/clients --ignore=tests/compat $(ORDER)
 
 test-fast: setup          ## unit tests, scenarios and properties, in about two minutes
-	$(BIN)/pytest tests/unit tests/scenarios tests/properties --numprocesses=auto --durations=10
+	$(BIN)/pytest tests/unit tests/scenarios tests/properties --numprocesses=auto --durations=10 \
+	  -W error::ResourceWarning
 
 check: setup docs         ## format, lint, types, import contracts, docs
 	$(BIN)/ruff format --check .
