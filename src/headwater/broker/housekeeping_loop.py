@@ -18,6 +18,7 @@ from headwater.broker.storage_health import StorageHealth
 from headwater.broker.wall_clock import WallClockWatch
 from headwater.errors import KafkaError
 from headwater.log.flushing import FlushWork
+from headwater.model import TopicPartition
 from headwater.replication.replica import Replica
 from headwater.seams.tasks import Lane, Tasks
 
@@ -26,6 +27,8 @@ log = logging.getLogger("headwater.server")
 FLUSH_CHECK_S = 0.5
 """A flush slows concurrent writes, so heavy load is flushed twice a second, not every 64 MiB."""
 FLUSHED_CHECK_S = 0.25
+LOGS_PER_CHECK = 500
+"""A broker with N times as many logs writes the checkpoint after N + 1 checks: 10,000 every 5 s."""
 PROBE_S = 1.0
 MEMORY_CHECK_S = 2.0
 SWEEP_S = 5.0
@@ -57,6 +60,7 @@ class Housekeeping:
         """Two checkpoints at once would write the same temporary files."""
         self._flushed = False
         """Whether a recovery point moved since the checkpoint was written."""
+        self._checks_skipped = 0
 
     def start(self) -> None:
         """Start every job."""
@@ -172,16 +176,30 @@ class Housekeeping:
             self._context.changed()
 
     async def _checkpoint_flushed(self) -> None:
-        """Write the checkpoint after flushes: recovery skips flushed data only by its recovery point."""
-        if self._flushed:
+        """Write the checkpoint after flushes: recovery skips flushed data only by its recovery point.
+
+        A checkpoint names every log, so a broker with many logs writes one less often.
+        """
+        logs = len(self._context.replicas.log_dirs.logs)
+        if self._flushed and self._checks_skipped >= logs // LOGS_PER_CHECK:
+            self._checks_skipped = 0
             await self._checkpoint()
+        elif self._flushed:
+            self._checks_skipped += 1
 
     async def _checkpoint(self) -> None:
         async with self._checkpointing:
             self._flushed = False
             replicas = self._context.replicas
-            marks = {replica.topic_partition: replica.high_watermark for replica in replicas}
-            await self._tasks.in_thread(replicas.log_dirs.checkpoint(marks))
+
+            def high_watermark_of(at: TopicPartition) -> int | None:
+                replica = replicas.get(*at)
+                return None if replica is None else replica.high_watermark
+
+            checkpoint = replicas.log_dirs.next_checkpoint(high_watermark_of)
+            for _ in checkpoint.collect():
+                await asyncio.sleep(0)
+            await self._tasks.in_thread(checkpoint.write)
 
     async def _retain(self) -> None:
         """Apply retention; partitions whose only segment has expired come last, since they need a new one."""

@@ -1,7 +1,6 @@
 """Writes what a log dir records about its logs: recovery points, starts, high watermarks, ends."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headwater.log import checkpoints
 from headwater.log.log_dir import CleanEnds, LogDir
@@ -9,62 +8,71 @@ from headwater.log.partition_log import PartitionLog
 from headwater.model import TopicPartition
 from headwater.seams.files import Files
 
+LOGS_PER_STEP = 500
+"""How many logs one step of a checkpoint reads: a millisecond or two of work."""
 
-def checkpoint_writes(
-    files: Files,
-    log_dir: LogDir,
-    logs: Sequence[PartitionLog],
-    high_watermarks: Mapping[TopicPartition, int],
-) -> list[Callable[[], None]]:
-    """Return calls for a file thread that write the checkpoints of a log dir."""
-    rows = {
-        row.topic_partition: checkpoints.LogRow(
-            row.topic_id,
-            row.recovery_point,
-            row.log_start_offset,
-            high_watermarks.get(row.topic_partition, 0),
+
+class Checkpoint:
+    """The next checkpoint of every log dir: read from the logs in steps, then written by a file thread."""
+
+    def __init__(
+        self,
+        files: Files,
+        logs: Sequence[tuple[LogDir, PartitionLog]],
+        high_watermark_of: Callable[[TopicPartition], int | None],
+        log_dirs: Iterable[LogDir],
+    ) -> None:
+        self._files = files
+        self._logs = logs
+        self._high_watermark_of = high_watermark_of
+        self._rows = {log_dir: _Rows() for log_dir in log_dirs}
+
+    def collect(self) -> Iterator[None]:
+        """Read the offsets of all logs; the loop may run after each step."""
+        for number, (log_dir, row) in enumerate(self._logs, 1):
+            if log_dir in self._rows and not row.presence.removed:
+                self._rows[log_dir].add(row, self._high_watermark_of(row.topic_partition))
+            if number % LOGS_PER_STEP == 0:
+                yield
+
+    def write(self) -> None:
+        """Write the files. Safe on any thread."""
+        for log_dir, rows in self._rows.items():
+            rows.write(self._files, log_dir)
+
+
+class _Rows:
+    """The rows of one log dir."""
+
+    def __init__(self) -> None:
+        self._rows: dict[TopicPartition, checkpoints.LogRow] = {}
+        self._points: list[tuple[PartitionLog, int, int]] = []
+        self._starts: dict[TopicPartition, int] = {}
+        self._marks: dict[TopicPartition, int] = {}
+
+    def add(self, row: PartitionLog, high_watermark: int | None) -> None:
+        at, start = row.topic_partition, row.log_start_offset
+        self._rows[at] = checkpoints.LogRow(
+            row.topic_id, row.recovery_point, start, high_watermark or 0
         )
-        for row in logs
-    }
-    points = [(row, row.recovery_point, row.truncations) for row in logs]
-    starts = {
-        row.topic_partition: row.log_start_offset
-        for row in logs
-        if row.log_start_offset > row.segments.start_offset
-    }
-    marks = {at: mark for at, mark in high_watermarks.items() if at in rows}
-    return [
-        partial(_write_rows, files, log_dir, rows, points),
-        partial(_write_for_kafka, files, log_dir, rows, starts, marks),
-    ]
+        self._points.append((row, row.recovery_point, row.truncations))
+        if start > row.segments.start_offset:
+            self._starts[at] = start
+        if high_watermark is not None:
+            self._marks[at] = high_watermark
 
-
-def _write_rows(
-    files: Files,
-    log_dir: LogDir,
-    rows: Mapping[TopicPartition, checkpoints.LogRow],
-    points: Iterable[tuple[PartitionLog, int, int]],
-) -> None:
-    checkpoints.write_log_rows(files, log_dir.join(checkpoints.LOG_CHECKPOINT), rows)
-    for row, point, truncations in points:
-        row.checkpointed, row.checkpointed_at = point, truncations
-
-
-def _write_for_kafka(
-    files: Files,
-    log_dir: LogDir,
-    rows: Mapping[TopicPartition, checkpoints.LogRow],
-    starts: Mapping[TopicPartition, int],
-    marks: Mapping[TopicPartition, int],
-) -> None:
-    """Write Kafka's checkpoint files; a start reads them only if our own is missing."""
-    points = {at: row.recovery_point or 0 for at, row in rows.items()}
-    for name, offsets in (
-        (checkpoints.RECOVERY_POINTS, points),
-        (checkpoints.LOG_STARTS, starts),
-        (checkpoints.HIGH_WATERMARKS, marks),
-    ):
-        checkpoints.write_offsets(files, log_dir.join(name), offsets, sync=False)
+    def write(self, files: Files, log_dir: LogDir) -> None:
+        checkpoints.write_log_rows(files, log_dir.join(checkpoints.LOG_CHECKPOINT), self._rows)
+        for row, point, truncations in self._points:
+            row.checkpointed, row.checkpointed_at = point, truncations
+        # Kafka's files; a start reads them only if our own is missing.
+        points = {at: row.recovery_point or 0 for at, row in self._rows.items()}
+        for name, offsets in (
+            (checkpoints.RECOVERY_POINTS, points),
+            (checkpoints.LOG_STARTS, self._starts),
+            (checkpoints.HIGH_WATERMARKS, self._marks),
+        ):
+            checkpoints.write_offsets(files, log_dir.join(name), offsets, sync=False)
 
 
 def clean_ends(logs: Iterable[PartitionLog]) -> CleanEnds:

@@ -24,7 +24,7 @@ from headwater.log.log_dir import (
     missing_text,
     warn_of_shared_disks,
 )
-from headwater.log.log_dir_checkpoints import checkpoint_writes, clean_ends
+from headwater.log.log_dir_checkpoints import Checkpoint, clean_ends
 from headwater.log.log_segments import LogSegments
 from headwater.log.partition_log import LogState, PartitionLog
 from headwater.log.producers import ProducerStates
@@ -324,18 +324,19 @@ class LogDirs:
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], None]:
         """Return a callable that writes the checkpoint files, for a file thread."""
-        writes: list[Callable[[], None]] = []
-        for log_dir in self.dirs:
-            futures = [future.log for future in self.futures if future.log_dir is log_dir]
-            if not log_dir.offline:
-                logs = self._logs_in(log_dir) + futures
-                writes += checkpoint_writes(self._files, log_dir, logs, high_watermarks)
+        checkpoint = self.next_checkpoint(high_watermarks.get)
+        for _ in checkpoint.collect():
+            pass
+        return checkpoint.write
 
-        def run() -> None:
-            for write in writes:
-                write()
-
-        return run
+    def next_checkpoint(
+        self, high_watermark_of: Callable[[TopicPartition], int | None]
+    ) -> Checkpoint:
+        """Return the checkpoint of all logs, to be collected in steps."""
+        logs = [(self._dir_of[at], partition_log) for at, partition_log in self.logs.items()]
+        logs += [(future.log_dir, future.log) for future in self.futures]
+        usable = [log_dir for log_dir in self.dirs if not log_dir.offline]
+        return Checkpoint(self._files, logs, high_watermark_of, usable)
 
     def close(
         self,

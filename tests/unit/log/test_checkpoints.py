@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.log import checkpoints
+from headwater.log import checkpoints, log_dir_checkpoints
 from headwater.log.checkpoints import DamagedCheckpoint, LogRow, read_log_rows, write_log_rows
 from headwater.model import ZERO_UUID, TopicPartition
 from headwater.seams.files import OsFiles
@@ -128,3 +128,22 @@ def test_with_our_file_damaged_logs_are_checked_in_full_and_keep_their_start(for
     dirs, log = reopened(former, tmp_path)
     assert (log.failure, log.log_start_offset, log.log_end_offset) == (None, 15, 20)
     assert dirs.recovered[PARTITION].scanned_bytes == log.size
+
+
+def test_a_checkpoint_of_many_logs_is_collected_in_steps_and_leaves_out_deleted_ones(
+    former, monkeypatch
+):
+    monkeypatch.setattr(log_dir_checkpoints, "LOGS_PER_STEP", 2)
+    for number in range(1, 6):
+        former.create(TopicPartition("topic", number), OTHER_ID, SETTINGS, NOW)
+    checkpoint = former.next_checkpoint({PARTITION: 20}.get)
+    steps = checkpoint.collect()
+    next(steps)
+    last = TopicPartition("topic", 5)
+    retired(former.delete(last))
+    assert len(list(steps)) == 2
+    checkpoint.write()
+    path = f"{former.dirs[0].path}/{checkpoints.LOG_CHECKPOINT}"
+    rows = read_log_rows(OsFiles(), path)
+    assert [at.partition for at in rows] == [0, 1, 2, 3, 4]
+    assert rows[PARTITION].high_watermark == 20
