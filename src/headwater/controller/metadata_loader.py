@@ -1,9 +1,10 @@
 """Loads the whole cluster state from the store, for a newly elected controller."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from headwater.controller.state import ClusterState, LiveBroker, PartitionRegistration, TopicState
 from headwater.controller.store.metadata_store import (
@@ -32,23 +33,47 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+READS_IN_FLIGHT = 200
+"""How many reads a batch sends before it waits for answers; their answers may come in one tick."""
+
+NodeRead: TypeAlias = tuple[str, Callable[[Znode], None]]
+"""A path, and what takes its node."""
+
+
 class BatchedReads:
-    """A batch of reads with one callback. Skips nodes that vanish or cannot be decoded."""
+    """A batch of reads with one callback. Skips nodes that vanish or cannot be decoded.
+
+    However many nodes it reads, a bounded number of reads is in flight.
+    """
 
     def __init__(self, store: MetadataStore, done: Callable[[StoreError | None], None]) -> None:
         self._store = store
         self._done = done
-        self._outstanding = 0
+        self._in_flight = 0
+        self._queued: deque[Iterator[NodeRead]] = deque()
         self._failure: StoreError | None = None
 
     def children(self, path: str, found: Callable[[list[str]], None]) -> None:
         self._store.children(path, self._awaited(found))
 
     def get(self, path: str, found: Callable[[Znode], None]) -> None:
-        self._store.get(path, self._awaited(found))
+        self.get_all(iter([(path, found)]))
+
+    def get_all(self, reads: Iterator[NodeRead]) -> None:
+        """Read these nodes; `reads` is asked for the next one when it can be sent."""
+        self._queued.append(reads)
+        self._send_more()
+
+    def _send_more(self) -> None:
+        while self._queued and self._in_flight < READS_IN_FLIGHT:
+            read = next(self._queued[0], None)
+            if read is None:
+                self._queued.popleft()
+            else:
+                self._store.get(read[0], self._awaited(read[1]))
 
     def _awaited(self, found: Callable[[T], None]) -> Reply[T]:
-        self._outstanding += 1
+        self._in_flight += 1
 
         def arrived(result: T | StoreError) -> None:
             if not isinstance(result, StoreError):
@@ -58,8 +83,9 @@ class BatchedReads:
                     log.error("skipped a node of the metadata store: %s", undecodable)
             elif result.kind is not StoreFailure.NO_NODE:
                 self._failure = result
-            self._outstanding -= 1
-            if not self._outstanding:
+            self._in_flight -= 1
+            self._send_more()
+            if not self._in_flight:
                 self._done(self._failure)
 
         return arrived
@@ -121,12 +147,7 @@ class _TopicLoader:
         read = TopicNode.decode(name, node.data)
         topic = TopicState(name, read.topic_id, {}, version=node.stat.version)
         self._topics[name] = topic
-        for index, replicas in sorted(read.replicas.items()):
-            adding = tuple(read.adding.get(index, ()))
-            removing = tuple(read.removing.get(index, ()))
-            one = PartitionRegistration(tuple(replicas), adding=adding, removing=removing)
-            topic.partitions[index] = one
-            self._reads.get(StateNode.path(name, index), partial(_apply_state, name, index, one))
+        self._reads.get_all(_partition_states(topic, read))
 
     def _ended(self, failure: StoreError | None) -> None:
         if failure is not None:
@@ -137,6 +158,17 @@ class _TopicLoader:
             topic.deleting = name in self._deleted
             self._state.add(topic)
         self._reply(self._state)
+
+
+def _partition_states(topic: TopicState, read: TopicNode) -> Iterator[NodeRead]:
+    """Add the partitions to the topic, each with the read of its state."""
+    name = topic.name
+    for index, replicas in sorted(read.replicas.items()):
+        adding = tuple(read.adding.get(index, ()))
+        removing = tuple(read.removing.get(index, ()))
+        one = PartitionRegistration(tuple(replicas), adding=adding, removing=removing)
+        topic.partitions[index] = one
+        yield StateNode.path(name, index), partial(_apply_state, name, index, one)
 
 
 def _apply_state(topic: str, index: int, partition: PartitionRegistration, node: Znode) -> None:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from headwater.controller.store.journal import Journal, StoreDamaged, encode_transaction
 from headwater.controller.store.metadata_store import (
+    DELIVERIES_PER_TICK,
     Acl,
     Op,
     OpResult,
@@ -35,8 +36,7 @@ from headwater.seams.timers import CallSoon
 log = logging.getLogger(__name__)
 
 OPS_PER_ROUND = 1000
-DELIVERIES_PER_TICK = 200
-"""Both keep one tick of the loop well under 10 ms."""
+"""Keeps one tick of the loop well under 10 ms."""
 
 OffLoop: TypeAlias = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs the first call where blocking is allowed, then the second one on the loop with its failure."""

@@ -17,6 +17,9 @@ T = TypeVar("T")
 ANY_VERSION = -1
 """Matches any version of a node."""
 
+DELIVERIES_PER_TICK = 200
+"""How many callbacks a store runs before the loop does anything else."""
+
 
 class StoreFailure(Enum):
     """Why the store refused."""

@@ -37,6 +37,7 @@ from headwater.controller.store.kazoo_adapter import (
     stop_quietly,
 )
 from headwater.controller.store.metadata_store import (
+    DELIVERIES_PER_TICK,
     Op,
     OpResult,
     Reply,
@@ -156,6 +157,7 @@ class ZooKeeperStore:
         self._call_later = call_later
         self._listeners: list[Callable[[SessionState], None]] = []
         self._calls: deque[_Call] = deque()
+        self._delivering = False
         self._armed: set[_Armed] = set()
         self._connected = False
         self._open = False
@@ -311,29 +313,37 @@ class ZooKeeperStore:
             self._answer(call, error_from(failure, call.path))
             return
         try:
-            decoded = call.decode(result.value)
+            self._answer(call, call.decode(result.value))
         except StoreError as refusal:
-            decoded = refusal
-        self._answer(call, decoded)
+            self._answer(call, refusal)
 
     def _answer(self, call: _Call, result: Any) -> None:
         call.answer.append(result)
         if self._calls and self._calls[0] is call:
+            self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if not self._delivering:
+            self._delivering = True
             self._call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        while self._calls and self._calls[0].answer:
+        self._delivering = False
+        for _ in range(DELIVERIES_PER_TICK):
+            if not (self._calls and self._calls[0].answer):
+                return
             call = self._calls.popleft()
             try:
                 call.reply(call.answer[0])
             except Exception:
                 log.exception("a callback of the metadata store failed")
+        self._deliver_soon()
 
     def _fail_calls(self, kind: StoreFailure) -> None:
         for call in self._calls:
             if not call.answer:
                 call.answer.append(StoreError(kind, call.path))
-        self._call_soon(self._deliver)
+        self._deliver_soon()
 
     # -- watches
 
@@ -341,11 +351,7 @@ class ZooKeeperStore:
         if armed is None:
             return None
         life = self._lives
-
-        def fired(event: WatchedEvent) -> None:
-            self._call_soon(self._event, life, armed, event)
-
-        return fired
+        return lambda event: self._call_soon(self._event, life, armed, event)
 
     def _arm(self, armed: _Armed | None, seen: _Seen | None) -> None:
         if armed is not None:
