@@ -84,14 +84,14 @@ class NoteReplicasDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteReplicaRemoved:
-    """Note that a broker answered a request to delete a replica that has moved away."""
+class NoteReplicasRemoved:
+    """Note that a broker answered a request to delete replicas that have moved away."""
 
-    at: TopicPartition
+    partitions: tuple[TopicPartition, ...]
     broker_id: int
 
 
-AfterSend: TypeAlias = Release | NoteReplicasDeleted | NoteReplicaRemoved
+AfterSend: TypeAlias = Release | NoteReplicasDeleted | NoteReplicasRemoved
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,25 +190,27 @@ def delete_replicas(
 def remove_replicas(
     identity: ControllerIdentity,
     to: LiveBroker,
-    at: TopicPartition,
-    partition: PartitionRegistration,
+    state: ClusterState,
+    partitions: Sequence[TopicPartition],
 ) -> StopReplicaRequest:
-    """Tell a broker to delete its replica of a partition that other brokers keep."""
+    """Tell a broker to delete its replicas of partitions that other brokers keep."""
     return StopReplicaRequest(
         controller_id=identity.controller_id,
         controller_epoch=identity.controller_epoch,
         broker_epoch=to.epoch,
         topic_states=[
             StopReplicaRequest.StopReplicaTopicState(
-                topic_name=at.topic,
+                topic_name=topic.name,
                 partition_states=[
                     StopReplicaRequest.StopReplicaPartitionState(
-                        partition_index=at.partition,
-                        leader_epoch=partition.leader_epoch,
+                        partition_index=index,
+                        leader_epoch=topic.partitions[index].leader_epoch,
                         delete_partition=True,
                     )
+                    for index in indexes
                 ],
             )
+            for topic, indexes in _by_topic(state, partitions)
         ],
     )
 

@@ -36,8 +36,8 @@ from headwater.controller.continuations import (
     EndIntroduction,
     FinishReassignments,
     ForgetTopic,
-    NoteReplicaRemoved,
     NoteReplicasDeleted,
+    NoteReplicasRemoved,
     Nothing,
     Release,
     RememberEpochs,
@@ -267,8 +267,8 @@ class _Term:
                 self.outstanding.release(token)
             case NoteReplicasDeleted():
                 self._topics.replicas_deleted(then, error)
-            case NoteReplicaRemoved():
-                self._reassignments.replica_removed(then, error)
+            case NoteReplicasRemoved():
+                self._reassignments.replicas_removed(then, error)
 
     def _broker_gone(self, broker_id: int) -> None:
         for then in self.outstanding.pop_requests_to(broker_id):

@@ -15,12 +15,13 @@ from headwater.controller.commands import (
     PartitionsAnswer,
     Reassignment,
 )
-from headwater.controller.continuations import FinishReassignments, NoteReplicaRemoved, Release
+from headwater.controller.continuations import FinishReassignments, NoteReplicasRemoved, Release
 from headwater.controller.control_requests import remove_replicas
 from headwater.controller.election import Election, elect
 from headwater.controller.leader_elections import (
     PARTITIONS_PER_SCAN,
     PARTITIONS_PER_STEP,
+    SHOWN,
     LeaderElections,
     StateBatch,
 )
@@ -30,6 +31,10 @@ from headwater.controller.store.metadata_store import Op, Set
 from headwater.controller.store.znodes import TopicNode
 from headwater.errors import E, KafkaError
 from headwater.model import NO_LEADER, TopicPartition
+
+MOVES_PER_WRITE = 200
+"""How many moves of a topic one write begins or ends. Each write has the whole assignment of the topic,
+so fewer moves in a write would make a large topic's moves slow."""
 
 
 class Reassignments:
@@ -105,11 +110,11 @@ class Reassignments:
         for one in wanted:
             by_topic.setdefault(one.at.topic, []).append(one)
         for name, ones in by_topic.items():
-            for start in range(0, len(ones), PARTITIONS_PER_STEP):
+            for start in range(0, len(ones), MOVES_PER_WRITE):
                 topic = self._state.topics.get(name)
                 if topic is None or topic.deleting:
                     break
-                self._begin(topic, ones[start : start + PARTITIONS_PER_STEP], token)
+                self._begin(topic, ones[start : start + MOVES_PER_WRITE], token)
                 yield
 
     def _begin(self, topic: TopicState, wanted: Sequence[Reassignment], token: int) -> None:
@@ -158,8 +163,11 @@ class Reassignments:
 
     def written(self, then: FinishReassignments) -> None:
         """Delete the dropped replicas, then check the moves that were written."""
+        by_broker: dict[int, list[TopicPartition]] = {}
         for at, broker_id in then.dropped:
-            self._stop(at, broker_id, Release(None))
+            by_broker.setdefault(broker_id, []).append(at)
+        for broker_id, partitions in by_broker.items():
+            self._stop(broker_id, partitions, Release(None))
         if self._to_check:
             self._later(self._continue())
 
@@ -211,6 +219,7 @@ class Reassignments:
 
     def let_go(self, ready: Sequence[TopicPartition]) -> None:
         """Delete the old replicas: leaders and in-sync sets without them are durable."""
+        by_broker: dict[int, list[TopicPartition]] = {}
         for at in ready:
             partition = self._state.partition(at)
             if partition is None or not self._may_let_go(partition) or at in self._stopping:
@@ -218,32 +227,42 @@ class Reassignments:
             live = [one for one in partition.removing if one in self._state.brokers]
             self._stopping[at] = set(live)
             for broker_id in live:
-                self._stop(at, broker_id, NoteReplicaRemoved(at, broker_id))
+                by_broker.setdefault(broker_id, []).append(at)
             if not live:
                 self._removed(at)
+        for broker_id, partitions in by_broker.items():
+            then = NoteReplicasRemoved(tuple(partitions), broker_id)
+            self._stop(broker_id, partitions, then)
 
-    def _stop(self, at: TopicPartition, broker_id: int, then: Release | NoteReplicaRemoved) -> None:
-        broker, partition = self._state.brokers.get(broker_id), self._state.partition(at)
-        if broker is not None and partition is not None:
-            request = remove_replicas(self._outstanding.identity, broker, at, partition)
+    def _stop(
+        self, broker_id: int, partitions: list[TopicPartition], then: Release | NoteReplicasRemoved
+    ) -> None:
+        """Let a broker delete replicas, all with one request."""
+        broker = self._state.brokers.get(broker_id)
+        known = [at for at in partitions if self._state.partition(at) is not None]
+        if broker is not None and known:
+            request = remove_replicas(self._outstanding.identity, broker, self._state, known)
             self._outstanding.send(broker_id, request, then)
 
-    def replica_removed(self, note: NoteReplicaRemoved, error: E) -> None:
-        """Finish the move once every live broker has answered.
+    def replicas_removed(self, note: NoteReplicasRemoved, error: E) -> None:
+        """Finish the moves for which every live broker has answered.
 
-        A broker that is down, or failed to delete its replica, finds a stray log at its next start.
+        A broker that is down, or failed to delete a replica, finds a stray log at its next start.
         """
         if error is not E.NONE:
+            shown = ", ".join(map(str, note.partitions[:SHOWN]))
+            more = f" and {len(note.partitions) - SHOWN} more" * (len(note.partitions) > SHOWN)
             self._outstanding.report(
-                f"broker {note.broker_id} has not deleted its replica of {note.at} "
-                f"({error.name}); it sets it aside at its next start",
+                f"broker {note.broker_id} has not deleted all its replicas of {shown}{more} "
+                f"({error.name}); it sets them aside at its next start",
                 loud=True,
             )
-        waiting = self._stopping.get(note.at)
-        if waiting is not None:
-            waiting.discard(note.broker_id)
-            if not waiting:
-                self._removed(note.at)
+        for at in note.partitions:
+            waiting = self._stopping.get(at)
+            if waiting is not None:
+                waiting.discard(note.broker_id)
+                if not waiting:
+                    self._removed(at)
 
     def _removed(self, at: TopicPartition) -> None:
         if not self._stopped:
@@ -261,11 +280,11 @@ class Reassignments:
             if stopped and partition is not None and self._may_let_go(partition):
                 by_topic.setdefault(at.topic, []).append(at)
         for name, partitions in by_topic.items():
-            for start in range(0, len(partitions), PARTITIONS_PER_STEP):
+            for start in range(0, len(partitions), MOVES_PER_WRITE):
                 topic = self._state.topics.get(name)
                 if topic is None or topic.deleting:
                     break
-                self._settle(topic, partitions[start : start + PARTITIONS_PER_STEP])
+                self._settle(topic, partitions[start : start + MOVES_PER_WRITE])
                 yield
 
     def _settle(self, topic: TopicState, partitions: Sequence[TopicPartition]) -> None:

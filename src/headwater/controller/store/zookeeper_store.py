@@ -347,7 +347,7 @@ class ZooKeeperStore:
 
     # -- watches
 
-    def _watcher(self, armed: _Armed | None) -> Callable[[WatchedEvent], None] | None:
+    def _watcher(self, armed: _Armed | None) -> Callable[[WatchedEvent], object] | None:
         if armed is None:
             return None
         life = self._lives
