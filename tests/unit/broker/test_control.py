@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from headwater.broker.control_state import ControlState
-from headwater.broker.handlers.control import FULL
+from headwater.broker.handlers.control import FULL, PARTITIONS_PER_STEP
 from headwater.errors import E
 from headwater.replication.partition import Role
 from headwater.wire.messages.control import (
@@ -140,6 +140,46 @@ def test_a_partition_of_another_topic_id_is_set_aside_never_served(live, topic, 
     import pathlib
 
     assert [path for path in pathlib.Path(root).iterdir() if path.name.endswith("-stray")]
+
+
+def many(live, topic, count):
+    replica = live.replica(topic)
+    states = [
+        PartitionState(partition_index=index, leader=1, isr=[1], replicas=[1], is_new=True)
+        for index in range(1, count + 1)
+    ]
+    known = TopicState(topic_name=topic, topic_id=replica.topic_id, partition_states=states)
+    return LeaderAndIsrRequest(controller_id=1, topic_states=[known], **now(live))
+
+
+def test_many_partitions_are_opened_a_few_at_a_time(live, topic):
+    replied, message = Future(), many(live, topic, 2 * PARTITIONS_PER_STEP + 1)
+
+    def begin():
+        live.broker.parts.dispatch.receive(message, replied.set_result)
+        return len(live.context.replicas.of_topic(topic))
+
+    assert live.on_loop(begin) == 1 + PARTITIONS_PER_STEP
+    answer = replied.result(WAIT_S)
+    errors = [one.error_code for one in answer.topics[0].partition_errors]
+    assert errors == [E.NONE] * (2 * PARTITIONS_PER_STEP + 1)
+    assert len(live.context.replicas.of_topic(topic)) == 2 * PARTITIONS_PER_STEP + 2
+
+
+def test_a_controller_that_is_deposed_meanwhile_opens_no_more_partitions(live, topic):
+    replied, message = Future(), many(live, topic, 2 * PARTITIONS_PER_STEP + 1)
+    control = live.context.control
+
+    def begin():
+        live.broker.parts.dispatch.receive(message, replied.set_result)
+        control.controller_epoch += 1
+
+    live.on_loop(begin)
+    try:
+        assert replied.result(WAIT_S).error_code == E.STALE_CONTROLLER_EPOCH
+        assert len(live.context.replicas.of_topic(topic)) == 1 + PARTITIONS_PER_STEP
+    finally:
+        control.controller_epoch -= 1
 
 
 def test_stopping_with_deletion_removes_the_files(live, topic, client):

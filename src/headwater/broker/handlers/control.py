@@ -4,8 +4,11 @@ A controller sends the same requests to its own broker and to all others. A requ
 controller, or to an earlier registration of this broker, is refused.
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from headwater.broker.context import Context
 from headwater.broker.request import Replier
@@ -24,6 +27,9 @@ from headwater.wire.messages.control import (
 
 log = logging.getLogger("headwater.state-change")
 
+PARTITIONS_PER_STEP = 10
+"""How many partitions of a LeaderAndIsr are applied at once: new ones take files, a few milliseconds."""
+
 
 # -- LeaderAndIsr
 
@@ -35,7 +41,9 @@ def handle_leader_and_isr(context: Context, request: Replier, body: LeaderAndIsr
         context.replicas.when_applicable(partitions, apply)
 
     def apply() -> None:
-        response = _leader_and_isr(context, body)
+        _Application(context, body, applied).step()
+
+    def applied(response: LeaderAndIsrResponse) -> None:
         # A log that another topic of the name left behind moves aside first.
         context.replicas.when_applicable(partitions, lambda: request.reply(response))
 
@@ -47,28 +55,69 @@ def handle_leader_and_isr(context: Context, request: Replier, body: LeaderAndIsr
     context.configs.learn([topic.topic_name for topic in body.topic_states], learned)
 
 
-def _leader_and_isr(context: Context, body: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-    refusal = context.control.refuse(body.controller_epoch, body.broker_epoch)
-    response = LeaderAndIsrResponse(error_code=refusal)
-    if refusal is not E.NONE:
-        return response
-    for topic in body.topic_states:
-        errors = LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic.topic_id)
-        response.topics.append(errors)
-        for state in topic.partition_states:
-            errors.partition_errors.append(
-                LeaderAndIsrResponse.LeaderAndIsrPartitionError(
-                    partition_index=state.partition_index,
-                    error_code=_apply(context, topic, state),
-                )
+class _Application:
+    """A LeaderAndIsr that is applied a few partitions at a time: a new one may need files."""
+
+    def __init__(
+        self,
+        context: Context,
+        body: LeaderAndIsrRequest,
+        done: Callable[[LeaderAndIsrResponse], None],
+    ) -> None:
+        self._context = context
+        self._body = body
+        self._done = done
+        self._response = LeaderAndIsrResponse()
+        self._left: deque[Callable[[], None]] = deque()
+        for topic in body.topic_states:
+            errors = LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic.topic_id)
+            self._response.topics.append(errors)
+            for state in topic.partition_states:
+                self._left.append(partial(self._apply, topic, state, errors))
+
+    def step(self) -> None:
+        """Apply some partitions, then let the loop run; answer after the last one."""
+        context, body = self._context, self._body
+        # A newer controller may have been heard of since the step before.
+        refusal = context.control.refuse(body.controller_epoch, body.broker_epoch)
+        if refusal is not E.NONE:
+            self._done(LeaderAndIsrResponse(error_code=refusal))
+            return
+        try:
+            for _ in range(min(PARTITIONS_PER_STEP, len(self._left))):
+                self._left.popleft()()
+            if not self._left:
+                self._finish()
+        except Exception:
+            log.exception("a LeaderAndIsr of controller epoch %d failed", body.controller_epoch)
+            self._response.error_code = E.UNKNOWN_SERVER_ERROR
+            self._left.clear()
+        if self._left:
+            asyncio.get_running_loop().call_soon(self.step)
+        else:
+            self._done(self._response)
+
+    def _apply(
+        self,
+        topic: LeaderAndIsrRequest.LeaderAndIsrTopicState,
+        state: LeaderAndIsrRequest.LeaderAndIsrPartitionState,
+        errors: LeaderAndIsrResponse.LeaderAndIsrTopicError,
+    ) -> None:
+        errors.partition_errors.append(
+            LeaderAndIsrResponse.LeaderAndIsrPartitionError(
+                partition_index=state.partition_index,
+                error_code=_apply(self._context, topic, state),
             )
-    context.changed()
-    if body.type == FULL:
-        gone = context.metadata.end_series(body.controller_epoch, body.broker_epoch)
-        if gone:
-            context.topics_deleted(gone)
-        context.control.assignment_known.set()
-    return response
+        )
+
+    def _finish(self) -> None:
+        context, body = self._context, self._body
+        context.changed()
+        if body.type == FULL:
+            gone = context.metadata.end_series(body.controller_epoch, body.broker_epoch)
+            if gone:
+                context.topics_deleted(gone)
+            context.control.assignment_known.set()
 
 
 def _apply(
