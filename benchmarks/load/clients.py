@@ -44,11 +44,18 @@ def _receive(consumer: Consumer, arrivals: list[float], count: int) -> None:
 
 
 def _ages(server: Broker, count: int) -> list[float]:
-    """Sends at an even pace and measures each message from `produce` to `poll`, sorted."""
+    """Sends at an even pace and measures each message from `produce` to `poll`, sorted.
+
+    One message before them, which is not counted, waits until both clients have found the leader.
+    """
     topic = server.fresh_topic(1)
     producer = Producer({**_address(server), "linger.ms": 0, "acks": "all", "log_level": 0})
     arrivals: list[float] = []
     with _reader(server, topic.name) as consumer:
+        producer.produce(topic.name, struct.pack(">q", 0), partition=0)
+        producer.flush(_TIMEOUT)
+        if consumer.poll(_TIMEOUT) is None:
+            raise RuntimeError(f"{server.name}: the first message did not arrive")
         receiver = Thread(target=_receive, args=(consumer, arrivals, count))
         receiver.start()
         start = time.perf_counter()
