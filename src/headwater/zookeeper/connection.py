@@ -188,6 +188,13 @@ class StoreConnection(asyncio.Protocol):
                 self._submit(xid, partial(self._write, request), writes=1)
             case messages.Multi(ops):
                 self._submit(xid, partial(self._multi, ops), writes=len(ops))
+            case messages.OversizedMulti():
+                log.warning(
+                    "%s sent a multi of more than %d operations, which is refused: split it",
+                    self.peer,
+                    messages.MAX_MULTI_OPERATIONS,
+                )
+                self._submit(xid, self._refuse)
             case messages.SetAcl():
                 self._submit(xid, partial(self._set_acl, request), writes=1)
             case messages.Read():
@@ -252,6 +259,9 @@ class StoreConnection(asyncio.Protocol):
             for write, result in zip(writes, results, strict=True)
         ]
         return messages.encode_multi(writes, list(zip(results, stats, strict=True)))
+
+    def _refuse(self) -> bytes:
+        raise StoreError(StoreFailure.BAD_PATH, "")
 
     def _set_acl(self, request: messages.SetAcl) -> bytes:
         stat = self._engine.set_acl(request.path, request.acl, request.version, self._caller())

@@ -129,9 +129,18 @@ class WriteRequest:
     with_stat: bool = False
 
 
+MAX_MULTI_OPERATIONS = 2000
+"""The most operations of a multi, which is applied at once; brokers send some hundred."""
+
+
 @dataclass(frozen=True, slots=True)
 class Multi:
     ops: tuple[WriteRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OversizedMulti:
+    """A multi with more operations than the store applies; they are not decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +194,17 @@ class Unserved:
 
 
 Request: TypeAlias = (
-    WriteRequest | Multi | Read | SetAcl | Sync | Auth | SetWatches | Ping | Close | Unserved
+    WriteRequest
+    | Multi
+    | OversizedMulti
+    | Read
+    | SetAcl
+    | Sync
+    | Auth
+    | SetWatches
+    | Ping
+    | Close
+    | Unserved
 )
 
 
@@ -251,12 +270,14 @@ def _decode_write(code: int, reader: Decoder) -> WriteRequest:
             raise MalformedFrame(f"unexpected operation {code} inside a multi")
 
 
-def _decode_multi(reader: Decoder) -> Multi:
+def _decode_multi(reader: Decoder) -> Multi | OversizedMulti:
     ops: list[WriteRequest] = []
     while True:
         code, done, _ = reader.int32(), reader.boolean(), reader.int32()
         if done:
             return Multi(tuple(ops))
+        if len(ops) == MAX_MULTI_OPERATIONS:
+            return OversizedMulti()
         ops.append(_decode_write(code, reader))
 
 

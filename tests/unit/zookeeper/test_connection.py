@@ -14,7 +14,7 @@ from headwater.zookeeper.connection import (
     MAX_UNSENT_BYTES,
     StoreConnection,
 )
-from headwater.zookeeper.messages import Code
+from headwater.zookeeper.messages import MAX_MULTI_OPERATIONS, Code
 from headwater.zookeeper.server_loop import StoreServer
 from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles
 
@@ -161,3 +161,25 @@ def test_a_client_that_leaves_too_much_unread_is_disconnected(loop, connected):
     loop.run()
     assert stream.closed
     assert len(stream.written) < 200, "one response, and nothing after it"
+
+
+def test_a_multi_of_too_many_operations_is_refused_in_its_turn_and_changes_nothing(loop, connected):
+    engine, connection, stream = connected
+    connection.data_received(CONNECT)
+    loop.run()
+    stream.written = b""
+    deletions = [kazoo.Delete("/a", -1)] * (MAX_MULTI_OPERATIONS + 1)
+    multi = framed(
+        struct.pack(">ii", 2, kazoo.Transaction.type)
+        + bytes(kazoo.Transaction(deletions).serialize())
+    )
+    connection.data_received(CREATE + multi)
+    loop.run()
+    answers = []
+    while stream.written:
+        size, xid, _, code = struct.unpack_from(">iiqi", stream.written)
+        answers.append((xid, code))
+        stream.written = stream.written[4 + size :]
+    assert answers == [(1, Code.OK), (2, Code.BAD_ARGUMENTS)]
+    assert not stream.closed
+    assert engine.tree.get("/a").data == b"x"
