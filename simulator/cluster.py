@@ -43,7 +43,10 @@ class Cluster:
         self.seed = seed
         self.trace = Trace(keep=keep_trace)
         self.scheduler = Scheduler(self.trace)
-        self.network = SimNetwork(self.scheduler, stream(seed, "network"), slowest_network_ms)
+        self.network = SimNetwork(
+            self.scheduler, stream(seed, "network"), slowest_network_ms,
+            split=(0.0, 0.15) if session_ms else (0.6, 1.0),
+        )  # fmt: skip
         chance = stream(seed, "zookeeper")
         self.zookeeper = SimZooKeeper(self.scheduler, self.network, chance) if session_ms else None
         open_store: OpenStore = LocalStore.open

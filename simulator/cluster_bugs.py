@@ -353,12 +353,16 @@ _DIVERGE = ("leaders moved", "leaders moved", "cut off from brokers", "one-way r
 _SHORT_MS = (50, 300, 1000)
 _GROUP = MappingProxyType({"members": 2, "recreated": False})
 _COOPERATIVE = MappingProxyType({**_GROUP, "strategy": "cooperative-sticky"})
+_RUSH = MappingProxyType({"producers": 3, "records": 150, "pause_ms": 60})
 _IDLE = MappingProxyType({**_GROUP, "idle_s": 70})
 
 CLUSTER_BUGS: dict[str, ClusterBug] = {
     "B1": ClusterBug(_cuts_to_high_watermark, ("crash", "chained crash", "leaders moved")),
     "B2": ClusterBug(_history_not_compared, ("crash at an operation", "isolate", "pause")),
-    "B3": ClusterBug(_cuts_once, _DIVERGE),
+    "B3": ClusterBug(
+        _cuts_once, ("leaders swapped", "leaders swapped", "slow links of brokers"),
+        lasts_ms=(3500, 5000), plan=_RUSH,
+    ),
     "B4": ClusterBug(_epoch_start_not_kept, ("crash at an operation", "isolate", "pause")),
     "B5": ClusterBug(_joins_below_epoch_start, ("crash", "isolate", "chained crash")),
     "B6": ClusterBug(_any_epoch_counts, _DIVERGE, ("follower", "controller")),
@@ -370,22 +374,22 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
         _coordinator_keeps_its_cache, ("leaders moved", "isolate", "pause", "session expires"),
         ("coordinator",), plan=_GROUP,
     ),
-    "B30": ClusterBug(_sync_waits_forever, ("member crash",), plan=_GROUP),
+    "B30": ClusterBug(_sync_waits_forever, ("member crash while joining",), plan=_GROUP),
     "B31": ClusterBug(
         _stale_owner_believed, ("client pause", "client pause", "member crash"),
         lasts_ms=(3500, 5000), plan=_COOPERATIVE,
     ),
     "B32": ClusterBug(
-        _old_controller_writes, ("pause", "isolate", "cut off from zookeeper", "session expires"),
-        ("controller",),
+        _old_controller_writes, ("unheard new controller", "leaders moved", "leaders swapped"),
+        lasts_ms=(1000, 2000),
     ),
     "B33": ClusterBug(
-        _any_controller_obeyed, ("pause", "slow links", "new controller", "session expires"),
-        ("controller",),
+        _any_controller_obeyed,
+        ("late control requests", "leaders moved"), ("follower",),
     ),
     "B34": ClusterBug(_former_life_is_own, ("crash",), lasts_ms=_SHORT_MS),
     "B35": ClusterBug(_refusal_forgotten, ("crash", "isolate")),
-    "B37": ClusterBug(_unclean_stop_forgiven, ("power cut",), ("controller",), _SHORT_MS),
+    "B37": ClusterBug(_unclean_stop_forgiven, ("unseen power cut",), ("leader",), _SHORT_MS),
     "B42": ClusterBug(_leader_alone_commits, ("crash", "isolate", "one-way cut")),
 }  # fmt: skip
 """B24 to B27 are of transactions and B36 is of access rights, which the broker does not serve."""
@@ -393,6 +397,12 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
 
 def simulate_buggy_cluster(seed: int, name: str) -> ClusterVerdict:
     """One run of the code with a bug in it, under the troubles that the bug likes least."""
+    with CLUSTER_BUGS[name].plant():
+        return simulate_cluster(seed, plan=plan_against(seed, name))
+
+
+def plan_against(seed: int, name: str) -> ClusterPlan:
+    """The plan that looks for a bug; without the bug it must break nothing."""
     bug = CLUSTER_BUGS[name]
     chance = stream(seed, "buggy cluster")
     plan = ClusterPlan.of(seed)
@@ -405,5 +415,4 @@ def simulate_buggy_cluster(seed: int, name: str) -> ClusterVerdict:
         )
         for trouble in plan.troubles
     )
-    with bug.plant():
-        return simulate_cluster(seed, plan=replace(plan, troubles=troubles, **bug.plan))
+    return replace(plan, troubles=troubles, **bug.plan)

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from itertools import permutations
 
 from headwater.controller.store.znodes import CONTROLLER
 from headwater.model import TopicPartition
@@ -18,6 +19,8 @@ from simulator.zookeeper import ZOOKEEPER_HOST
 JUMPS_MS = (600_000, 2 * 3_600_000, 5 * 86_400_000)
 """How far a wall clock may jump: ten minutes, two hours, five days; records are kept for seven."""
 OF_ZOOKEEPER = (
+    "unheard new controller",
+    "late control requests",
     "zookeeper restart",
     "zookeeper breaks at a write",
     "zookeeper breaks",
@@ -25,6 +28,8 @@ OF_ZOOKEEPER = (
     "new controller",
 )
 SLOW_LINK_MS = 400
+SWAPS = 8
+"""How often leadership goes to and fro between two brokers."""
 OPERATOR_LIMIT_S = 8.0
 RESTART_LIMIT_S = 6.0
 OPERATIONS = 30
@@ -95,9 +100,11 @@ class ClusterNemesis:
                 return True
             case "slow disk":
                 return await self._slow_down(node, lasts_s)
-            case "leaders moved":
+            case "leaders moved" | "leaders swapped":
                 return await self._move_leaders(trouble, chance)
-            case "client pause" | "member crash":
+            case "unseen power cut":
+                return await self._cut_power_unseen(node, chance)
+            case "client pause" | "member crash" | "member crash while joining":
                 return await self._hit_client(trouble.kind, lasts_s, chance)
             case kind if kind in OF_ZOOKEEPER:
                 return await self._hit_zookeeper(kind, node, lasts_s)
@@ -114,6 +121,10 @@ class ClusterNemesis:
                 self._zookeeper.break_some(0.7)
             case "session expires":
                 return self._expire(node)
+            case "unheard new controller":
+                return await self._delete_controller_unheard(lasts_s)
+            case "late control requests":
+                return await self._hold_control_requests(node)
             case _:
                 return self._delete_controller()
         return True
@@ -124,6 +135,8 @@ class ClusterNemesis:
                 self._network.reset_some(0.5)
             case "slow links":
                 await self._slow_links(lasts_s)
+            case "slow links of brokers":
+                await self._slow_links_of_brokers(lasts_s)
             case _:
                 await self._cut(self._links(kind, node, chance), lasts_s)
         return True
@@ -131,6 +144,8 @@ class ClusterNemesis:
     async def _hit_client(self, kind: str, lasts_s: float, chance: Stream) -> bool:
         if kind == "client pause":
             return await self._pause_client(lasts_s, chance)
+        if kind == "member crash while joining":
+            return self._fleet.doom_member()
         return self._fleet.replace_member(chance.randrange(10), before=chance.random() < 0.5)
 
     # -- whom it hits
@@ -193,6 +208,26 @@ class ClusterNemesis:
             node.faults.crash_before = None
         if node.life is life:
             node.crash(silently=kind == "power cut")
+
+    async def _cut_power_unseen(self, node: Node, chance: Stream) -> bool:
+        """A broker is back from a power cut before the controller has heard that it was away."""
+        if node.life is None or not self._may_end(power_cut=True):
+            return False
+        broker_id = node.settings.node_id
+        await self._end_process("power cut", node, chance)
+        node.lose_power()
+        self._lossy = node
+        node.start()
+        # What ZooKeeper says to the controller waits while the old session ends.
+        await asyncio.sleep(0.4 * SESSION_MS / 1000)
+        deaf = (ZOOKEEPER_HOST, host_of(self._view.controller()))
+        session = self._view.session_of(broker_id)
+        self._network.cut(*deaf)
+        await self._until(
+            lambda: self._view.session_of(broker_id) not in (0, session), SESSION_MS / 1000
+        )
+        self._network.heal(*deaf)
+        return True
 
     async def _crash_in_turn(self, node: Node, lasts_s: float, chance: Stream) -> bool:
         """Kill a broker, and another one when the session of the first is about to end."""
@@ -284,6 +319,29 @@ class ClusterNemesis:
         """Delete /controller, as an operator could with zkCli."""
         return self._zookeeper.remove(CONTROLLER)
 
+    async def _delete_controller_unheard(self, lasts_s: float) -> bool:
+        """The former controller goes on for a while, and what it writes still arrives."""
+        host = host_of(self._view.controller())
+        self._network.cut(ZOOKEEPER_HOST, host)
+        deleted = self._delete_controller()
+        await asyncio.sleep(lasts_s)
+        self._network.heal(ZOOKEEPER_HOST, host)
+        return deleted
+
+    async def _hold_control_requests(self, node: Node) -> bool:
+        """What a controller decides reaches the brokers after its successor's decisions."""
+        controller = host_of(self._view.controller())
+        links = [(controller, one.host) for one in self._cluster.nodes if one.host != controller]
+        for link in links:
+            self._network.cut(*link)
+        self._expire(node)
+        await asyncio.sleep(SESSION_MS / 3000)
+        deleted = self._delete_controller()
+        await asyncio.sleep(SESSION_MS / 3000)
+        for link in links:
+            self._network.heal(*link)
+        return deleted
+
     # -- leaders
 
     async def _move_leaders(self, trouble: Trouble, chance: Stream) -> bool:
@@ -291,16 +349,22 @@ class ClusterNemesis:
         topics = self._view.topics()
         places = [TopicPartition(name, 0) for name in topics if name != "events"]
 
-        async def move(admin: RealAdmin, at: TopicPartition) -> None:
-            replicas = chance.sample(list(topics[at.topic].replicas[0]), 3)
+        async def move(admin: RealAdmin, at: TopicPartition, replicas: list[int]) -> None:
             await admin.try_to(lambda core: core.replicas.reassign_partitions({at: replicas}))
             await admin.try_to(lambda core: core.replicas.elect_leaders([at]))
-            await admin.pause(chance.choice((50, 600)))
 
         async def work(admin: RealAdmin) -> None:
             at = chance.choice(places)
+            replicas = chance.sample(list(topics[at.topic].replicas[0]), 3)
+            if trouble.kind == "leaders swapped":
+                for _ in range(SWAPS):
+                    replicas[:2] = replicas[1::-1]
+                    await move(admin, at, list(replicas))
+                    await admin.pause(100)
+                return
             for _ in range(chance.randrange(2, 5)):
-                await move(admin, at)
+                await move(admin, at, chance.sample(replicas, 3))
+                await admin.pause(chance.choice((50, 600)))
 
         operator = self._fleet.operator(f"operator-{trouble.number}", work)
         await self._until(lambda: operator.done, OPERATOR_LIMIT_S)
@@ -314,6 +378,14 @@ class ClusterNemesis:
         self._network.slow_down(SLOW_LINK_MS)
         await asyncio.sleep(lasts_s)
         self._network.slow_down(self._slowest_network_ms)
+
+    async def _slow_links_of_brokers(self, lasts_s: float) -> None:
+        """Brokers hear late of each other; clients and ZooKeeper do not notice."""
+        hosts = [node.host for node in self._cluster.nodes]
+        links = list(permutations(hosts, 2))
+        self._network.slow_down_links(links, SLOW_LINK_MS)
+        await asyncio.sleep(lasts_s)
+        self._network.slow_down_links(links, 0)
 
     def _links(self, kind: str, node: Node, chance: Stream) -> list[tuple[str, str]]:
         host = node.host

@@ -28,6 +28,7 @@ KINDS = (
     "restart",
     "rolling restart",
     "power cut",
+    "unseen power cut",
     "pause",
     "short pause",
     "isolate",
@@ -39,6 +40,7 @@ KINDS = (
     "one-way ring",
     "bridge",
     "slow links",
+    "slow links of brokers",
     "cut off from clients",
     "reset",
     "zookeeper restart",
@@ -48,9 +50,13 @@ KINDS = (
     "clock jump",
     "slow disk",
     "new controller",
+    "unheard new controller",
+    "late control requests",
     "leaders moved",
+    "leaders swapped",
     "client pause",
     "member crash",
+    "member crash while joining",
 )
 
 
@@ -90,6 +96,8 @@ class ClusterPlan:
     strategy: str
     """The assignor of the group."""
     min_insync: int
+    pause_ms: int = 800
+    """How long a producer rests at most between two records."""
     idle_s: int = 0
     """The quiet time before the audit."""
 
@@ -101,9 +109,9 @@ class ClusterPlan:
         count = chance.randrange(FEWEST, MOST + 1)
         troubles = [_trouble(chance, kinds, number) for number in range(count)]
         settings = {
-            "replica.fetch.wait.max.ms": str(chance.choice((50, 300, 500, 500))),
+            "replica.fetch.wait.max.ms": str(chance.choice((150, 500, 1000, 1000))),
             "log.segment.bytes": str(chance.choice((5000, 1 << 20))),
-            "num.replica.fetchers": str(chance.choice((1, 1, 2))),
+            "num.replica.fetchers": str(chance.choice((1, 1, 1, 2))),
             "leader.imbalance.check.interval.seconds": str(chance.choice((1, 3, 300))),
         }
         return cls(

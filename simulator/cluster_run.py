@@ -25,7 +25,7 @@ from simulator.workload.real_clients import (
 
 SETTINGS = {
     "replica.lag.time.max.ms": str(LAG_LIMIT_MS),
-    "replica.high.watermark.checkpoint.interval.ms": "700",
+    "replica.high.watermark.checkpoint.interval.ms": "1500",
     "log.retention.check.interval.ms": "5000",
     "log.segment.delete.delay.ms": "300",
     "log.index.interval.bytes": "500",
@@ -259,7 +259,7 @@ class _ClusterRun:
     def _begin_clients(self) -> None:
         topics = [ORDERS, *([EVENTS] if self._plan.recreated else [CLICKS]), CLICKS]
         for topic in topics[: self._plan.producers]:
-            self._fleet.add_producer(topic, self._plan.records)
+            self._fleet.add_producer(topic, self._plan.records, self._plan.pause_ms)
         self._reader = self._fleet.add_readers(ORDERS, self._plan.members)
 
     def _recreator(self) -> RealAdmin:
@@ -347,6 +347,7 @@ class _Auditor(RealClient):
             enable_auto_commit=False, auto_offset_reset="earliest",
             default_api_timeout_ms=PATIENCE_MS,
         )  # fmt: skip
+        self.opened(consumer._poller)
         for name in self.promises.topics:
             partitions = range(_partitions(name))
             await self._read(consumer, [TopicPartition(name, one) for one in partitions])

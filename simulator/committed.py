@@ -146,17 +146,18 @@ class CommittedLogs:
         if context.control.controller_epoch != self._controllers.get(life):
             self._other_controller(node, life, context.control.controller_epoch)
         seen = self._seen
-        for replica in context.replicas:
-            partition = replica.partition
-            before = seen.get(replica)
-            if (
-                before is None
-                or replica.log.log_end_offset != before.log_end
-                or partition.high_watermark != before.high_watermark
-                or partition.leader_epoch != before.leader_epoch
-                or partition.role is not before.role
-            ):
-                self._changed(node, replica, before)
+        for partitions in context.replicas._topics.values():  # a generator would take twice as long
+            for replica in partitions.values():
+                partition = replica.partition
+                before = seen.get(replica)
+                if (
+                    before is None
+                    or replica.log.log_end_offset != before.log_end
+                    or partition.high_watermark != before.high_watermark
+                    or partition.leader_epoch != before.leader_epoch
+                    or partition.role is not before.role
+                ):
+                    self._changed(node, replica, before)
 
     # -- what brokers are told
 

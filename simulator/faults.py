@@ -104,6 +104,8 @@ class Nemesis:
                 self._node.skew_ms = self._chance.randrange(-FARTHEST_JUMP_MS, FARTHEST_JUMP_MS)
             case "crash of a new topic":
                 await self._crash_new_topic()
+            case "power cut of a new topic":
+                await self._cut_power_of_new_topic()
             case "far clock jump":
                 await self._jump_far()
             case "few descriptors":
@@ -165,6 +167,14 @@ class Nemesis:
         await self._until(lambda: self._promises.written_again() > before, 1.5)
         self._node.crash()
         await self._come_back(self._draws_power_cut())
+
+    async def _cut_power_of_new_topic(self) -> None:
+        """Lose power soon after a topic took the name of another, before much is synced."""
+        before = self._promises.created_again()
+        await self._until(lambda: self._promises.created_again() > before, 2.5)
+        await self._wait_ms(0, 100)
+        self._node.crash()
+        await self._come_back(power_cut=True)
 
     def _draws_power_cut(self) -> bool:
         return "power cut" in self._fault_plan.kinds and self._chance.random() < 0.5

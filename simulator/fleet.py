@@ -14,6 +14,9 @@ from simulator.workload.real_clients import (
     RealReader,
 )
 
+JUST_SENT_S = 0.0004
+"""How long after a member has asked to join it dies: before the answer."""
+
 
 class Fleet:
     """Producers, a reader, and the changing members of a group."""
@@ -31,13 +34,15 @@ class Fleet:
         self.producers: list[RealClient] = []
         self.members: list[RealMember] = []
         self.reader: RealReader | None = None
+        self._doomed: RealMember | None = None
+        """The member that dies as soon as it waits for the others to join."""
 
     # -- those who work
 
-    def add_producer(self, topic: str, records: int) -> None:
-        """Add a producer that sends this many records."""
+    def add_producer(self, topic: str, records: int, pause_ms: int) -> None:
+        """Add a producer that sends this many records and pauses between some of them."""
         name = f"producer-{len(self.producers)}"
-        producer = RealProducer(self._cluster, self._promises, name, topic, records)
+        producer = RealProducer(self._cluster, self._promises, name, topic, records, pause_ms)
         self.producers.append(producer)
         producer.begin()
 
@@ -80,12 +85,28 @@ class Fleet:
         member = self.members[number % len(self.members)]
         if before:
             self._add_member()
-        self.members.remove(member)
-        member.loop.kill()
-        self._cluster.network.process_died(member.loop)
+        self._kill(member)
         if not before:
             self._add_member()
         return True
+
+    def doom_member(self) -> bool:
+        """Let another member come; the leader of the group dies once it has asked to join with it."""
+        leaders = [one for one in self.members if one.membership and one.membership.leading]
+        if not leaders:
+            return False
+        self._doomed = leaders[0]
+        self._add_member()
+        return True
+
+    def _kill_joining(self, member: RealMember) -> None:
+        if member in self.members and member.is_joining and not self.calm:
+            self._kill(member)
+
+    def _kill(self, member: RealMember) -> None:
+        self.members.remove(member)
+        member.loop.kill()
+        self._cluster.network.process_died(member.loop)
 
     def operator(self, name: str, work: Callable[[RealAdmin], Awaitable[None]]) -> RealAdmin:
         """Run `work` with an admin client."""
@@ -97,15 +118,21 @@ class Fleet:
 
     def look(self, host: str) -> None:
         """Check after an event that no two members own a partition in one generation."""
+        doomed = self._doomed
+        if doomed is not None and doomed.name == host and doomed.is_joining:
+            self._doomed = None
+            self._cluster.clients.call_later(JUST_SENT_S, self._kill_joining, doomed)
         owners: dict[tuple[int, TopicPartition], str] = {}
         for member in self.members:
             membership = member.membership
             if membership is None or membership.generation == NO_GENERATION:
                 continue
+            # Until a member has its next assignment, what it owns is of the generation before.
+            generation = membership.had_generation
             for at in membership.owned:
-                other = owners.setdefault((membership.generation, at), member.name)
+                other = owners.setdefault((generation, at), member.name)
                 if other != member.name:
                     self._promises.complain(
                         f"I11: {at} is owned by {other} and by {member.name} in generation "
-                        f"{membership.generation}"
+                        f"{generation}"
                     )

@@ -79,6 +79,14 @@ class Promises:
             for books in topic.partitions
         )
 
+    def created_again(self) -> int:
+        """How many topics took the name of another one, as far as anybody was told."""
+        return sum(
+            topic.topic_id is not None
+            for lives in self.names.values()
+            for topic in lives.incarnations[1:]
+        )
+
     def written_again(self) -> int:
         """The number of recreated topics that acknowledged records."""
         return sum(

@@ -93,6 +93,7 @@ class Scheduler:
         """Uncaught exceptions: each is a broken promise of the code under test."""
         self.after_event: Callable[[str], None] = lambda _: None
         """Called with the host after every event, to check invariants."""
+        self._running: SimLoop | None = None
         self._ready: deque[SimHandle] = deque()
         self._timers: list[tuple[int, int, SimHandle]] = []
         self._sequence = 0
@@ -128,6 +129,7 @@ class Scheduler:
                     if self.events > MAX_EVENTS:
                         raise Stuck(f"{self.events} events and no end")
         finally:
+            self._running = None
             events._set_running_loop(None)
 
     def _wake_timers(self, until_us: int) -> bool:
@@ -154,7 +156,9 @@ class Scheduler:
         # A name without an address or a counter.
         label = getattr(call, "__qualname__", None) or type(call).__name__
         self.trace.note(f"{self.now_us} {loop.name} {label}")
-        events._set_running_loop(loop)
+        if loop is not self._running:
+            self._running = loop
+            events._set_running_loop(loop)
         try:
             call(*handle.args)
         except Crashed:
@@ -180,11 +184,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Whether the process is paused: it runs nothing, and its peers do not notice."""
         self.delayed: list[SimHandle] = []
         """The callbacks that were due since then."""
+        self.at_death: list[Callable[[], None]] = []
+        """Called when the process is killed: prevents what it would do otherwise."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def kill(self) -> None:
         """End the process: nothing of it runs after this, not even cleanup code."""
         self.killed = True
+        for prevent in self.at_death:
+            prevent()
         before = events._get_running_loop()
         events._set_running_loop(self)
         try:

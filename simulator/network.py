@@ -194,11 +194,21 @@ class SimTransport(asyncio.Transport):
 class SimNetwork:
     """A `seams.Network` that all processes of a run share."""
 
-    def __init__(self, scheduler: Scheduler, chance: Stream, slowest_ms: int) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        chance: Stream,
+        slowest_ms: int,
+        split: tuple[float, float] = (0.6, 1.0),
+    ) -> None:
+        self._split = split
+        """The numbers, among those from 0 to 1, that let a message arrive in two pieces."""
         self.listeners: dict[tuple[str, int], _Listener] = {}
         self._scheduler = scheduler
         self._chance = chance
         self._slowest_us = slowest_ms * 1000
+        self._slow_links: dict[tuple[str, str], int] = {}
+        """By slow link: how long a message takes at most."""
         self._ends: dict[SimTransport, None] = {}
         self._next_port = FIRST_PORT
         # The messages that wait for each cut link (from host, to host).
@@ -223,7 +233,7 @@ class SimNetwork:
     ) -> asyncio.BaseTransport:
         """Open a stream to the process that listens there when the call arrives."""
         loop = _running()
-        await asyncio.sleep(self._delay_us() / 1e6)
+        await asyncio.sleep(self._delay_us((loop.host, host)) / 1e6)
         await self._wait_for_links(loop.host, host)
         listener = self.listeners.get((host, port))
         if listener is None or listener.loop.killed:
@@ -248,6 +258,13 @@ class SimNetwork:
     def slow_down(self, slowest_ms: int) -> None:
         """Let a message take up to this long from now on."""
         self._slowest_us = slowest_ms * 1000
+
+    def slow_down_links(self, links: Iterable[tuple[str, str]], slowest_ms: int) -> None:
+        """From now on a message over these links takes up to this long; 0: as long as over others."""
+        for link in links:
+            self._slow_links.pop(link, None)
+            if slowest_ms:
+                self._slow_links[link] = slowest_ms * 1000
 
     def process_died(self, loop: SimLoop, *, silently: bool = False) -> None:
         """End the streams of a dead process, with or without the bytes in flight.
@@ -313,7 +330,7 @@ class SimNetwork:
         host = sender.peer.loop.host
         if any(at == host and not one.loop.killed for (at, _), one in self.listeners.items()):
             reset = ConnectionResetError(104, "reset by peer")
-            at_us = self._scheduler.now_us + 2 * self._delay_us()
+            at_us = self._scheduler.now_us + 2 * self._delay_us((sender.loop.host, host))
             sender.loop.call_at_us(at_us, sender.arrive_end, (reset,))
 
     def end(self, sender: SimTransport, failure: Exception | None) -> None:
@@ -332,18 +349,20 @@ class SimNetwork:
         """Run `call` on a loop once a message over `link` has arrived; messages keep their order."""
 
         def send() -> None:
-            earliest_us = self._scheduler.now_us + self._delay_us()
+            earliest_us = self._scheduler.now_us + self._delay_us(link)
             at_us = self._arrivals[link] = max(self._arrivals.get(link, 0), earliest_us)
             loop.call_at_us(at_us, call)
 
         self._send_over(link, send)
 
     def _later(self, sender: SimTransport, call: Callable[..., None], *args: object) -> None:
+        link = (sender.loop.host, sender.peer.loop.host)
+
         def send() -> None:
-            at_us = sender.next_arrival_us(self._scheduler.now_us + self._delay_us())
+            at_us = sender.next_arrival_us(self._scheduler.now_us + self._delay_us(link))
             sender.peer.loop.call_at_us(at_us, call, args)
 
-        self._send_over((sender.loop.host, sender.peer.loop.host), send)
+        self._send_over(link, send)
 
     def _send_over(self, link: tuple[str, str], send: Callable[[], None]) -> None:
         waiting = self._cut.get(link)
@@ -353,13 +372,14 @@ class SimNetwork:
             waiting.append(send)
 
     def _pieces(self, data: bytes) -> Iterable[bytes]:
-        if len(data) < 2 or self._chance.random() < 0.6:
+        if len(data) < 2 or not self._split[0] <= self._chance.random() < self._split[1]:
             return (data,)
         cut = self._chance.randrange(1, len(data))
         return data[:cut], data[cut:]
 
-    def _delay_us(self) -> int:
-        return int(self._slowest_us * self._chance.random() ** 3)
+    def _delay_us(self, link: tuple[str, str]) -> int:
+        slowest_us = self._slow_links.get(link, self._slowest_us)
+        return int(slowest_us * self._chance.random() ** 3)
 
     def _free_port(self) -> int:
         self._next_port += 1

@@ -28,7 +28,7 @@ from simulator.run import Verdict, simulate
 from simulator.shrinking import shortest
 
 SLOWEST = 5
-PROGRESS = 500
+PROGRESS = 100
 """The number of schedules between two progress lines of a long run."""
 FINDS = 3
 """How often a hunt searches for each bug."""

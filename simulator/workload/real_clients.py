@@ -11,7 +11,8 @@ from typing import Any
 from headwater.client.admin.admin_core import AdminCore
 from headwater.client.admin.topics import NewTopic
 from headwater.client.consumer.consumer import Consumer
-from headwater.client.consumer.group.membership import Membership
+from headwater.client.consumer.group.membership import Membership, MemberState
+from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.client.errors import TimedOutError
 from headwater.client.producer.producer import Producer
@@ -81,6 +82,15 @@ class RealClient:
             "randomness": SimRandomness(stream(self.cluster.seed, f"{self.name} ids")),
         }
 
+    def opened(self, holder: Any) -> None:
+        """Let no finalizer of this part of a client run when the process is killed."""
+
+        def detach() -> None:
+            if holder._finalizer is not None:
+                holder._finalizer.detach()
+
+        self.loop.at_death.append(detach)
+
     @property
     def bootstrap(self) -> str:
         """All brokers, in a random order of this client."""
@@ -105,11 +115,18 @@ class RealProducer(RealClient):
     """Writes unique values, idempotently and with acks=all, to one topic."""
 
     def __init__(
-        self, cluster: Cluster, promises: Promises, name: str, topic: str, records: int
+        self,
+        cluster: Cluster,
+        promises: Promises,
+        name: str,
+        topic: str,
+        records: int,
+        pause_ms: int,
     ) -> None:
         super().__init__(cluster, promises, name)
         self._topic = topic
         self._records = records
+        self._pause_ms = pause_ms
         self._lives = promises.names[topic]
         self._partitions = len(self._lives.newest.partitions)
         self.acknowledged = 0
@@ -122,10 +139,11 @@ class RealProducer(RealClient):
             delivery_timeout_ms=PATIENCE_MS, max_block_ms=PATIENCE_MS,
             batch_size=self.chance.choice((200, 4000)),  # a segment may have 5000 bytes
         )  # fmt: skip
+        self.opened(producer._waits)
         for number in range(self._records):
             await self._send(producer, number)
             if self.chance.random() < 0.5:
-                await self.pause(800)
+                await self.pause(self._pause_ms)
         await producer.close()
 
     async def _send(self, producer: Producer, number: int) -> None:
@@ -172,9 +190,10 @@ class RealReader(RealClient):
         """Read until the fleet stops."""
         consumer = Consumer(
             bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS,
-            auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((100, 500)),
+            auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((300, 1000)),
             default_api_timeout_ms=PATIENCE_MS,
         )  # fmt: skip
+        self.opened(consumer._poller)
         places = [TopicPartition(self._topic, at) for at in self.positions]
         await self.insist(lambda: consumer.assign(places))
         while not self._done():
@@ -214,16 +233,21 @@ class RealMember(RealClient):
         self._strategy = strategy
         self.membership: Membership | None = None
         """The process's view of its membership."""
+        self._read: dict[TopicPartition, int] = {}
+        """By partition: the end of what is read and not committed."""
 
     async def run(self) -> None:
         """Take part in the group until the fleet stops."""
         consumer = Consumer(
             bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, group_id="group",
             auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=500, fetch_max_wait_ms=300, default_api_timeout_ms=PATIENCE_MS,
+            heartbeat_interval_ms=500, fetch_max_wait_ms=500, default_api_timeout_ms=PATIENCE_MS,
             max_poll_interval_ms=REBALANCE_MS, partition_assignment_strategy=[self._strategy],
         )  # fmt: skip
-        await self.insist(lambda: consumer.subscribe([self._topic]))
+        self.opened(consumer._poller)
+        await self.insist(
+            lambda: consumer.subscribe([self._topic], listener=_Forgetting(self._read))
+        )
         group = consumer._core._group
         assert group is not None
         self.membership = group._membership
@@ -232,15 +256,22 @@ class RealMember(RealClient):
             for record in records:
                 books = self.promises.partitions[TopicPartition(self._topic, record.partition)]
                 books.consumed(record.offset, record.value or b"", FAR_OFFSET)
-            if records:
-                await self._commit(consumer, records)
+                self._read[TopicPartition(self._topic, record.partition)] = record.offset + 1
+            if self._read:
+                await self._commit(consumer)
             elif self._calm() and self.chance.random() < 0.3:
                 await self._check_committed(consumer)
         await consumer.close()
 
+    @property
+    def is_joining(self) -> bool:
+        """Whether the member has asked to join and waits for the others."""
+        return self.membership is not None and self.membership.state is MemberState.JOINING
+
     async def _check_committed(self, consumer: Consumer[Any, Any]) -> None:
         """Check that the committed offsets include everything acknowledged before.
 
+        The answer counts as acknowledged from now on: it may tell of a commit whose answer was lost.
         During troubles a coordinator that does not know its successor may answer.
         """
         at = TopicPartition(self._topic, self.chance.randrange(2))
@@ -253,23 +284,33 @@ class RealMember(RealClient):
                 f"I12: {self.name} is told that {offset} is committed for {at}, "
                 f"{acknowledged} was acknowledged"
             )
+        books.acknowledged = max(books.acknowledged, offset)
 
-    async def _commit(
-        self, consumer: Consumer[Any, Any], records: list[ConsumerRecord[Any, Any]]
-    ) -> None:
-        ends: dict[TopicPartition, int] = {}
-        for record in records:
-            ends[TopicPartition(self._topic, record.partition)] = record.offset + 1
+    async def _commit(self, consumer: Consumer[Any, Any]) -> None:
+        ends = dict(self._read)
         for at, end in ends.items():
             books = self.promises.commits_of("group", at.partition)
             books.asked = max(books.asked, end)
         try:
             await consumer.commit(ends)
         except KafkaError:
-            return  # the group has moved on, and others read these records again
+            return  # the group has moved on: others read these records again, or this one commits later
+        self._read.clear()
         for at, end in ends.items():
             books = self.promises.commits_of("group", at.partition)
             books.acknowledged = max(books.acknowledged, end)
+
+
+class _Forgetting(RebalanceListener):
+    """A member commits nothing for partitions that it had before."""
+
+    def __init__(self, read: dict[TopicPartition, int]) -> None:
+        self._read = read
+
+    def on_revoked(self, partitions: list[TopicPartition]) -> None:
+        """Others read on from what is committed."""
+        for at in partitions:
+            self._read.pop(at, None)
 
 
 class RealAdmin(RealClient):
@@ -286,6 +327,7 @@ class RealAdmin(RealClient):
         """Run the work of this admin."""
         settings = {**OPTIONS, "bootstrap_servers": self.bootstrap}
         self._core = AdminCore({**settings, "default_api_timeout_ms": 10_000}, **self.seams())
+        self.opened(self._core.calls)
         await self._work(self)
         await self._core.calls.close()
 
