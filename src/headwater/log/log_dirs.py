@@ -211,10 +211,15 @@ class LogDirs:
         wanted = self.preferred.pop(partition, log_dir)
         log_dir = log_dir if wanted.offline else wanted
         directory = log_dir.join(folders.name_of(partition))
-        self._files.mkdir(directory)
-        folders.write_topic_id(self._files, directory, topic_id)
-        segments = self._segments(directory, partition, settings)
-        segments.add(0, 0, now_ms)
+        try:
+            self._files.mkdir(directory)
+            folders.write_topic_id(self._files, directory, topic_id)
+            segments = self._segments(directory, partition, settings)
+            segments.add(0, 0, now_ms)
+        except OSError:
+            # The folder may exist by now. The next attempt must not make a second one elsewhere.
+            self.preferred[partition] = log_dir
+            raise
         epochs = EpochCache(self._files, directory)
         partition_log = PartitionLog(topic_id, segments, epochs, ProducerStates(), LogState())
         self._adopt(partition_log, log_dir)

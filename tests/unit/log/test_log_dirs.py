@@ -363,3 +363,29 @@ def test_old_snapshots_are_removed_once_the_checkpoint_has_passed_them(tmp_path)
     kept = {int(path.stem) for path in (tmp_path / "topic-0").glob("*.snapshot")}
     assert kept - bases <= {38, 39, 40}
     assert 40 in kept
+
+
+class _FailingOnce(OsFiles):
+    fails = False
+
+    def open(self, path, **how):
+        if self.fails and path.endswith("partition.metadata.tmp"):
+            self.fails = False
+            raise OSError(24, "too many open files")
+        return super().open(path, **how)
+
+
+def test_a_log_that_could_not_be_created_gets_one_folder_in_the_end(tmp_path):
+    files = _FailingOnce()
+    paths = [tmp_path / "a", tmp_path / "b"]
+    dirs = dirs_at(*paths, files=files)
+    dirs.open()
+    dirs.load(lambda _: SETTINGS, NOW)
+    files.fails = True
+    with pytest.raises(OSError, match="too many open files"):
+        dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    dirs.create(TopicPartition("other", 0), TOPIC_ID, SETTINGS, NOW)
+    dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    name = f"{PARTITION.topic}-{PARTITION.partition}"
+    assert [(path / name).exists() for path in paths].count(True) == 1
+    dirs.close({})
