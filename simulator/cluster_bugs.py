@@ -302,13 +302,21 @@ def _coordinator_keeps_its_cache() -> Iterator[None]:
 @contextmanager
 def _sync_waits_forever() -> Iterator[None]:
     """A group waits for the assignment of a leader that is gone (B30, KAFKA-12890)."""
-    session_expired = ClassicGroup._session_expired
+    session_expired, join_known = ClassicGroup._session_expired, ClassicGroup._join_known
 
     def patient(self: ClassicGroup, now: Any, member_id: str, out: Any) -> None:
         if self.state is not GroupState.COMPLETING_REBALANCE:
             session_expired(self, now, member_id, out)
 
+    def told_again(self: ClassicGroup, now: Any, command: Any, token: Any, out: Any) -> None:
+        member = self.members.by_id.get(command.member_id)
+        if member is not None and self.state is GroupState.COMPLETING_REBALANCE:
+            out.reply(token, self.current.joined(member))
+        else:
+            join_known(self, now, command, token, out)
+
     with (
+        patch.object(ClassicGroup, "_join_known", told_again),
         patch.object(ClassicGroup, "_session_expired", patient),
         patch.object(ClassicGroup, "_sync_phase_expired", lambda *_: None),
     ):
@@ -352,8 +360,12 @@ class ClusterBug(NamedTuple):
 _DIVERGE = ("leaders moved", "leaders moved", "cut off from brokers", "one-way ring", "pause")
 _SHORT_MS = (50, 300, 1000)
 _GROUP = MappingProxyType({"members": 2, "recreated": False})
+_RANGE = MappingProxyType({**_GROUP, "strategy": "range"})
 _COOPERATIVE = MappingProxyType({**_GROUP, "strategy": "cooperative-sticky"})
 _RUSH = MappingProxyType({"producers": 3, "records": 150, "pause_ms": 60})
+_RETURNING = MappingProxyType(
+    {**_GROUP, "records": 50, "settings": {"leader.imbalance.check.interval.seconds": "1"}}
+)
 _IDLE = MappingProxyType({**_GROUP, "idle_s": 70})
 
 CLUSTER_BUGS: dict[str, ClusterBug] = {
@@ -364,17 +376,21 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
         lasts_ms=(3500, 5000), plan=_RUSH,
     ),
     "B4": ClusterBug(_epoch_start_not_kept, ("crash at an operation", "isolate", "pause")),
-    "B5": ClusterBug(_joins_below_epoch_start, ("crash", "isolate", "chained crash")),
+    "B5": ClusterBug(
+        _joins_below_epoch_start,
+        ("pause", "leaders swapped", "leaders swapped", "slow links of brokers"), ("follower",),
+        (3500, 5000), _RUSH,
+    ),
     "B6": ClusterBug(_any_epoch_counts, _DIVERGE, ("follower", "controller")),
     "B7": ClusterBug(_same_leader_not_compared, _DIVERGE, ("follower", "leader")),
     "B8": ClusterBug(_empty_epoch_compared, ("leaders moved", "isolate", "session expires")),
     "B9": ClusterBug(_mark_before_cut, ("crash at an operation", "isolate", "pause")),
     "B28": ClusterBug(_offsets_of_active_groups_expire, ("crash", "restart"), plan=_IDLE),
     "B29": ClusterBug(
-        _coordinator_keeps_its_cache, ("leaders moved", "isolate", "pause", "session expires"),
-        ("coordinator",), plan=_GROUP,
+        _coordinator_keeps_its_cache, ("isolate", "session expires"), ("coordinator",),
+        (2000, 3500), _RETURNING,
     ),
-    "B30": ClusterBug(_sync_waits_forever, ("member crash while joining",), plan=_GROUP),
+    "B30": ClusterBug(_sync_waits_forever, ("member crash while joining",), plan=_RANGE),
     "B31": ClusterBug(
         _stale_owner_believed, ("client pause", "client pause", "member crash"),
         lasts_ms=(3500, 5000), plan=_COOPERATIVE,
