@@ -10,7 +10,7 @@ cdef extern from *:
     #define CRC_LONG 1024
     #define CRC_SHORT 128
 
-    /* The register after so many zero bytes, for each value of each of its four bytes. */
+    /* The register after that number of zero bytes, for each value of each of its four bytes. */
     static uint32_t crc_after_long[4][256], crc_after_short[4][256];
 
     #define CRC_TARGET __attribute__((target("sse4.2")))

@@ -18,10 +18,10 @@ class FetchLimits:
         self._grows = _KEY not in settings.chosen
         self._in_all = settings.fetch_max_bytes
         self.room = _DEPTH * self._bytes
-        """Beyond so many bytes of a partition that wait, no more are asked for."""
+        """If more bytes of a partition wait for poll(), no more are requested."""
 
     def partition_bytes(self, partitions: int) -> int:
-        """The most bytes of each of so many partitions in one answer.
+        """Return the most bytes of each of `partitions` in one response.
 
         A few partitions may send more than the default of max.partition.fetch.bytes, as long as all
         of them together stay within fetch.max.bytes. A limit that was set is kept.
