@@ -35,6 +35,12 @@ class Checkpoint:
             if number % LOGS_PER_STEP == 0:
                 yield
 
+    def collect_all(self) -> Callable[[], None]:
+        """Read all logs at once, and return `write`."""
+        for _ in self.collect():
+            pass
+        return self.write
+
     def write(self) -> None:
         """Write the files. Safe on any thread."""
         for log_dir, rows in self._rows.items():

@@ -329,19 +329,14 @@ class LogDirs:
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], None]:
         """Return a callable that writes the checkpoint files, for a file thread."""
-        checkpoint = self.next_checkpoint(high_watermarks.get)
-        for _ in checkpoint.collect():
-            pass
-        return checkpoint.write
+        return self.next_checkpoint(high_watermarks.get).collect_all()
 
-    def next_checkpoint(
-        self, high_watermark_of: Callable[[TopicPartition], int | None]
-    ) -> Checkpoint:
+    def next_checkpoint(self, mark_of: Callable[[TopicPartition], int | None]) -> Checkpoint:
         """Return the checkpoint of all logs, to be collected in steps."""
         logs = [(self._dir_of[at], partition_log) for at, partition_log in self.logs.items()]
         logs += [(future.log_dir, future.log) for future in self.futures]
         usable = [log_dir for log_dir in self.dirs if not log_dir.offline]
-        return Checkpoint(self._files, logs, high_watermark_of, usable)
+        return Checkpoint(self._files, logs, mark_of, usable)
 
     def close(
         self,
