@@ -217,7 +217,7 @@ def _former_life_is_own() -> Iterator[None]:
 
     def found(self: Registration, stat: Stat | StoreError | None) -> None:
         if isinstance(stat, Stat):
-            self._on_epoch(stat.czxid)
+            self._on_registered(stat)
         elif stat is None:
             self._register()
 

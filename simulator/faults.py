@@ -129,9 +129,16 @@ class Nemesis:
         await self._wait_ms(1000, 1200)
 
     async def _jump_far(self) -> None:
-        """Set the wall clock wrong by hours or years for a while."""
+        """Set the wall clock wrong by hours or years for a while; the broker may restart meanwhile."""
         far = self._chance.choice((2 * HOUR_MS, TEN_YEARS_MS))
         before, self._node.skew_ms = self._node.skew_ms, self._chance.choice((-far, far))
+        restart = self._chance.choice(("none", "restart", "crash"))
+        if restart == "restart":
+            await self.stop()
+            await self.start()
+        elif restart == "crash":
+            self._node.crash()
+            await self._come_back(power_cut=False)
         await self._wait_ms(50, 2500)
         self._node.skew_ms = before
 

@@ -8,6 +8,8 @@ from simulator.cluster import Cluster
 from simulator.disk import File
 from tests.sim.support import Scene
 
+HOUR_S = 3600
+TEN_YEARS_MS = 10 * 365 * 86_400_000
 JOURNAL = "/data/headwater-metadata/journal"
 
 
@@ -116,6 +118,26 @@ def test_a_clean_stop_leaves_nothing_that_a_power_cut_could_take(cluster):
     scene.audit()
     assert scene.ends() == (0, 4)
     assert cluster.complaints == []
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stop", "crash"])
+def test_records_outlive_a_restart_with_a_clock_years_ahead_but_not_for_ever(cluster, clean):
+    cluster.start()
+    scene = Scene(cluster)
+    scene.create_topic(segment_bytes="5000")
+    for _ in range(4):
+        assert scene.produce(size=2000) == "NONE"
+    for skew_ms in (TEN_YEARS_MS, 0, TEN_YEARS_MS):
+        if clean:
+            cluster.stop()
+        else:
+            cluster.node.crash()
+        cluster.node.skew_ms = skew_ms
+        assert cluster.start()
+        scene.let_pass(HOUR_S / 2)
+        assert scene.ends() == (0, 4)
+    scene.let_pass(HOUR_S)
+    assert scene.ends() == (4, 4), "after an hour the clock counts"
 
 
 def test_two_lives_at_once_are_refused_by_the_lock(cluster):

@@ -34,6 +34,7 @@ from headwater.broker.purgatory import Purgatory
 from headwater.broker.replica_host import BrokerReplicaHost
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.tick import Tick
+from headwater.broker.wall_clock import WallClockWatch
 from headwater.config.broker import BrokerSettings
 from headwater.controller.channel_loop import Channels
 from headwater.controller.controller_loop import ControllerLoop
@@ -125,7 +126,7 @@ def compose(
         local.reserve,
         channels,
         Dispatch(context),
-        Housekeeping(context, seams.tasks, health, local.reserve),
+        Housekeeping(context, seams.tasks, health, local.reserve, local.own_time),
         dynamic_config,
     )
 
@@ -141,6 +142,7 @@ def _context(
         node_id=settings.node_id,
         settings=settings,
         clock=seams.clock,
+        wall_clock=WallClockWatch(seams.clock),
         randomness=seams.randomness,
         files=seams.files,
         metadata=MetadataCache(credentials.cluster_id),

@@ -3,6 +3,7 @@
 from headwater.broker.context import Context
 from headwater.broker.partition_writer import PartitionWriter
 from headwater.broker.timers import PatientTimers
+from headwater.broker.wall_clock import BelievedClock
 from headwater.coordination.coordinators import Coordinators
 from headwater.coordination.group_coordinator import (
     GroupCoordinator,
@@ -31,7 +32,7 @@ def _groups(context: Context, timers: PatientTimers) -> GroupCoordinator:
         GroupSettings.of(context.settings),
         log=writer,
         topics=context.metadata,
-        clock=context.clock,
+        clock=BelievedClock(context.clock, context.wall_clock),
         randomness=context.randomness,
         call_later=timers,
         rebalances=context.metrics.rebalances,

@@ -12,6 +12,7 @@ from headwater.broker.metrics import BrokerMetrics
 from headwater.broker.purgatory import Purgatory, Waiter
 from headwater.broker.tick import Tick
 from headwater.broker.turns import Turns
+from headwater.broker.wall_clock import WallClockWatch
 from headwater.config.broker import BrokerSettings
 from headwater.config.topic import TopicSettings
 from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
@@ -76,6 +77,8 @@ class Context:
     node_id: int
     settings: BrokerSettings
     clock: Clock
+    wall_clock: WallClockWatch
+    """What deletion by age asks for the time."""
     randomness: Randomness
     files: Files
     metadata: MetadataCache

@@ -15,7 +15,7 @@ from headwater.broker.context import Context
 from headwater.broker.disk_reserve import DiskReserve
 from headwater.broker.server_connection import ServerConnection
 from headwater.broker.storage_health import StorageHealth
-from headwater.broker.wall_clock import WallClockWatch
+from headwater.broker.wall_clock import LastTime
 from headwater.errors import KafkaError
 from headwater.log.flushing import FlushWork
 from headwater.model import TopicPartition
@@ -43,14 +43,20 @@ class Housekeeping:
     """The background jobs of one broker."""
 
     def __init__(
-        self, context: Context, tasks: Tasks, health: StorageHealth, reserve: DiskReserve
+        self,
+        context: Context,
+        tasks: Tasks,
+        health: StorageHealth,
+        reserve: DiskReserve,
+        last_time: LastTime | None = None,
     ) -> None:
         self._context = context
         self._tasks = tasks
         self._health = health
         self._reserve = reserve
         self._running: set[asyncio.Task[None]] = set()
-        self._wall = WallClockWatch(context.clock)
+        self._wall = context.wall_clock
+        self._last_time = last_time
         self._looked_ms = context.clock.monotonic_ms()
         """When the written partitions were last checked."""
         self._due: deque[Replica] = deque()
@@ -200,6 +206,9 @@ class Housekeeping:
             for _ in checkpoint.collect():
                 await asyncio.sleep(0)
             await self._tasks.in_thread(checkpoint.write)
+        now_ms = self._wall.believed_ms()
+        if self._last_time is not None and self._last_time.is_due(now_ms):
+            await self._tasks.in_thread(partial(self._last_time.note, now_ms))
 
     async def _retain(self) -> None:
         """Apply retention; partitions whose only segment has expired come last, since they need a new one."""

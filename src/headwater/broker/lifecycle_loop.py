@@ -33,6 +33,7 @@ from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
 from headwater.controller.store.metadata_store import (
     MetadataStore,
+    Stat,
     StoreError,
     StoreFailure,
 )
@@ -86,6 +87,7 @@ class BrokerServer:
         self._recover()
         await self._listen()
         await self._join()
+        await self.seams.tasks.in_thread(self._note_time, Lane.FILES)
         self._serve()
 
     async def _compose(self) -> None:
@@ -226,8 +228,9 @@ class BrokerServer:
     async def _register(self) -> None:
         registered = Latch()
 
-        def on_epoch(epoch: int) -> None:
-            self.context.control.broker_epoch = epoch
+        def on_registered(stat: Stat) -> None:
+            self.context.control.broker_epoch = stat.czxid
+            self._check_clock(stat.ctime_ms)
             registered.set()
             self.context.controller.start()
 
@@ -235,10 +238,26 @@ class BrokerServer:
             self.parts.store,
             self._node(),
             self.context.metadata.cluster_id,
-            on_epoch,
+            on_registered,
             asyncio.get_running_loop().call_later,
         )
         await wait_for_callback(registered.when_set)
+
+    def _check_clock(self, registered_ms: int) -> None:
+        """Defer deletion by age if the wall clock is far ahead of what else is known of the time."""
+        local = self._local_store
+        if local is not None and local.is_shared:
+            self.context.wall_clock.compare(registered_ms, "the metadata store's clock")
+        elif local is not None and local.own_time is not None:
+            last_ms = local.own_time.read_ms()
+            if last_ms is not None:
+                self.context.wall_clock.compare(last_ms, "the time at which this broker last ran")
+
+    def _note_time(self) -> None:
+        own = self._local_store.own_time if self._local_store is not None else None
+        if own is not None:
+            with contextlib.suppress(OSError):
+                own.note(self.context.wall_clock.believed_ms())
 
     async def _set_strays_aside(self) -> None:
         """Keep, but never serve, folders of partitions that the cluster does not place here.
@@ -334,8 +353,10 @@ class BrokerServer:
         tasks = self.seams.tasks
         tasks.close()
         self.parts.log_dirs.close(marks, self.context.control.broker_epoch, tasks.run_all)
-        if self._local_store is not None:
-            self._local_store.unlock()
+        local = self._local_store
+        if local is not None:
+            self._note_time()
+            local.unlock()
 
     def abandon(self) -> None:
         """Release what a failed start acquired."""

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from headwater.broker.disk_reserve import DiskReserve
 from headwater.broker.registration import JoinError
+from headwater.broker.wall_clock import LastTime
 from headwater.config.broker import BrokerSettings
 from headwater.controller.store.embedded_store import EmbeddedStore
 from headwater.controller.store.engine import on_file_thread
@@ -34,10 +35,13 @@ class LocalStore:
     embedded store ends its session only if its disk fails.
     """
 
-    def __init__(self, store: MetadataStore, reserve: DiskReserve, lock: int, seams: Seams) -> None:
+    def __init__(
+        self, store: MetadataStore, reserve: DiskReserve, lock: int, seams: Seams, folder: str
+    ) -> None:
         self.store = store
         self.reserve = reserve
         self.is_shared = False
+        self._last_time = LastTime(seams.files, folder)
         self.wait_closed: Callable[[], None] = _nothing_to_wait_for
         """Blocks until the servers of a shared store have ended the session."""
         self._lock = lock
@@ -101,7 +105,12 @@ class LocalStore:
         except BaseException:
             seams.files.close(lock)
             raise
-        return cls(store, reserve, lock, seams)
+        return cls(store, reserve, lock, seams, folder)
+
+    @property
+    def own_time(self) -> LastTime | None:
+        """The record of the time that this broker keeps; in a cluster it asks the store instead."""
+        return None if self.is_shared else self._last_time
 
     def unlock(self) -> None:
         """Release the folder; the store must be closed."""

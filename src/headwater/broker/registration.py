@@ -183,21 +183,24 @@ class PreviousRegistration:
 
 
 class Registration:
-    """Keeps the broker registered; `on_epoch` gets the epoch of every registration."""
+    """Keeps the broker registered; `on_registered` gets the stat of every registration.
+
+    Its czxid is the broker epoch, its ctime the store's time.
+    """
 
     def __init__(
         self,
         store: MetadataStore,
         node: BrokerNode,
         cluster_id: str,
-        on_epoch: Callable[[int], None],
+        on_registered: Callable[[Stat], None],
         call_later: CallLater,
     ) -> None:
         self._store = store
         self._node = node
         self._cluster_id = cluster_id
         self._path = BrokerNode.path(node.broker_id)
-        self._on_epoch = on_epoch
+        self._on_registered = on_registered
         self._call_later = call_later
         self._recheck: Timer | None = None
         self._wanted = True
@@ -248,7 +251,7 @@ class Registration:
             if stat.ephemeral_owner == self._store.session_id:
                 # A later registration of this process follows a lost session, not a restart.
                 self._node = replace(self._node, previous_epoch=stat.czxid)
-                self._on_epoch(stat.czxid)
+                self._on_registered(stat)
             else:
                 log.warning("%s belongs to another session; waiting for it to end", self._path)
         elif stat is None and self._wanted:

@@ -1,13 +1,17 @@
 """The wall clock for deletion by age; it ignores a sudden jump ahead for a while.
 
-A wall clock set years ahead by mistake would make every record and every producer look expired.
-Real time advances with the monotonic clock. If the wall clock runs ahead of it by more than an hour,
-deletions use real time until the clock is corrected or an hour has passed.
+A wall clock set years ahead by mistake would make every record, every producer and every committed
+offset look expired. Real time advances with the monotonic clock. If the wall clock runs ahead of it by
+more than an hour, deletions use real time until the clock is corrected or an hour has passed.
+
+A process that starts has no time of its own to compare with. In a cluster it compares the wall clock
+with the metadata store's, a broker without a cluster with the time at which it last ran.
 """
 
 import logging
 
 from headwater.seams.clock import Clock
+from headwater.seams.files import Files, read_file, replace_file
 
 log = logging.getLogger("headwater.server")
 
@@ -15,6 +19,9 @@ JUMP_MS = 3_600_000
 """How far the wall clock may run ahead of real time between two checks."""
 DEFER_MS = 3_600_000
 """How long a jump ahead is ignored."""
+REMEMBER_MS = 300_000
+"""How often a broker without a cluster notes the time."""
+FILE_NAME = "last-time"
 
 
 class WallClockWatch:
@@ -26,8 +33,23 @@ class WallClockWatch:
         self._monotonic_ms = clock.monotonic_ms()
         self._jumped_at_ms: int | None = None
 
+    def compare(self, known_ms: int, of_what: str) -> None:
+        """Compare the wall clock with a time that was right a moment ago, or when the process ended."""
+        ahead_ms = self._clock.wall_ms() - known_ms
+        if ahead_ms <= JUMP_MS or self._jumped_at_ms is not None:
+            return
+        self._wall_ms, self._monotonic_ms = known_ms, self._clock.monotonic_ms()
+        self._jumped_at_ms = self._monotonic_ms
+        log.warning(
+            "the wall clock is %d s ahead of %s: deletion by age is deferred for %d s; check the "
+            "clock of this machine",
+            ahead_ms // 1000,
+            of_what,
+            DEFER_MS // 1000,
+        )
+
     def believed_ms(self) -> int:
-        """Return the time for expiring records and producers, in milliseconds since 1970."""
+        """Return the time for expiring records, producers and offsets, in milliseconds since 1970."""
         wall_ms, monotonic_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
         expected_ms = self._wall_ms + monotonic_ms - self._monotonic_ms
         ahead_ms = wall_ms - expected_ms
@@ -50,3 +72,38 @@ class WallClockWatch:
         self._jumped_at_ms = None
         self._wall_ms, self._monotonic_ms = wall_ms, monotonic_ms
         return wall_ms
+
+
+class BelievedClock:
+    """A clock with the wall time for deletions by age."""
+
+    def __init__(self, clock: Clock, watch: WallClockWatch) -> None:
+        self.monotonic_ms = clock.monotonic_ms
+        self.monotonic_us = clock.monotonic_us
+        self.wall_ms = watch.believed_ms
+
+
+class LastTime:
+    """A file with the time at which a broker without a cluster last ran."""
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self._files = files
+        self._path = f"{folder}/{FILE_NAME}"
+        self._noted_ms: int | None = None
+
+    def read_ms(self) -> int | None:
+        """Return the time; None if the file is missing or damaged."""
+        try:
+            text = read_file(self._files, self._path).decode("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return int(text) if text.isdecimal() else None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether to note the time now."""
+        return self._noted_ms is None or abs(now_ms - self._noted_ms) >= REMEMBER_MS
+
+    def note(self, now_ms: int) -> None:
+        """Write the time; safe on a file thread."""
+        replace_file(self._files, self._path, f"{now_ms}\n".encode("ascii"))
+        self._noted_ms = now_ms

@@ -87,6 +87,7 @@ def keeper(replicas, tasks):
     hosted = {replica.topic_partition: replica for replica in replicas}
     context = SimpleNamespace(
         clock=SystemClock(),
+        wall_clock=None,
         tick=SimpleNamespace(written=dict.fromkeys(replicas)),
         replicas=SimpleNamespace(get=lambda *at: hosted.get(at)),
         files=SimpleNamespace(unlink=lambda path: None),

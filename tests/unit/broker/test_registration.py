@@ -51,7 +51,13 @@ class Setting:
         self.loop.run()
 
     def register(self) -> Registration:
-        registration = Registration(self.store, NODE, "c", self.epochs.append, self.loop.call_later)
+        registration = Registration(
+            self.store,
+            NODE,
+            "c",
+            lambda stat: self.epochs.append(stat.czxid),
+            self.loop.call_later,
+        )
         self.loop.run()
         return registration
 

@@ -2,7 +2,14 @@
 
 import logging
 
-from headwater.broker.wall_clock import DEFER_MS, JUMP_MS, WallClockWatch
+from headwater.broker.wall_clock import (
+    DEFER_MS,
+    JUMP_MS,
+    REMEMBER_MS,
+    LastTime,
+    WallClockWatch,
+)
+from tests.unit.controller.fake_loop import MemoryFiles
 
 START = 1_700_000_000_000
 YEARS = 10 * 365 * 24 * 3_600_000
@@ -68,3 +75,41 @@ def test_a_clock_set_back_is_believed():
     watch = WallClockWatch(clock)
     clock.skew = -YEARS
     assert watch.believed_ms() == START - YEARS
+
+
+def test_a_start_with_a_clock_far_ahead_of_another_one_defers_deletion_for_an_hour(caplog):
+    clock = HandClock()
+    clock.skew = YEARS
+    watch = WallClockWatch(clock)
+    with caplog.at_level(logging.WARNING):
+        watch.compare(START, "the metadata store's clock")
+        clock.real += 1000
+        assert watch.believed_ms() == START + 1000
+        watch.compare(START + 1000, "the metadata store's clock")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("the wall clock is 315360000 s ahead of the metadata store's clock: ")
+    clock.real += DEFER_MS
+    assert watch.believed_ms() == clock.wall_ms()
+
+
+def test_a_start_with_a_clock_that_agrees_or_is_behind_is_believed():
+    for known_ms in (START - JUMP_MS, START, START + YEARS):
+        watch = WallClockWatch(HandClock())
+        watch.compare(known_ms, "the metadata store's clock")
+        assert watch.believed_ms() == START
+
+
+def test_the_time_is_noted_from_time_to_time_and_a_damaged_note_says_nothing():
+    files = MemoryFiles()
+    files.mkdir("/data")
+    last = LastTime(files, "/data")
+    assert last.read_ms() is None
+    assert last.is_due(START)
+    last.note(START)
+    assert not last.is_due(START + REMEMBER_MS - 1)
+    assert last.is_due(START + REMEMBER_MS)
+    assert last.is_due(START - YEARS)
+    assert LastTime(files, "/data").read_ms() == START
+    fd = files.open("/data/last-time")
+    files.pwritev(fd, [b"x"], 3)
+    assert LastTime(files, "/data").read_ms() is None

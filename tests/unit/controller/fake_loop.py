@@ -12,6 +12,7 @@ from headwater.controller.commands import Command
 from headwater.controller.controller_loop import ControllerLoop
 from headwater.controller.state import LiveBroker
 from headwater.controller.store.embedded_store import EmbeddedStore
+from headwater.controller.store.metadata_store import Stat
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.seams.files import Buffer
@@ -215,8 +216,8 @@ class OneBroker:
             self.controller.start()
             self.loop.run()
 
-    def _registered(self, epoch: int) -> None:
-        self.epoch = epoch
+    def _registered(self, stat: Stat) -> None:
+        self.epoch = stat.czxid
 
     def _receive(self, message: Any, reply: Callable[[Any], None]) -> None:
         """As a broker must: overrides are known before a log is opened, and forgotten with it."""
