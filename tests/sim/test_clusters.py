@@ -6,7 +6,7 @@ from simulator.cluster_bugs import simulate_buggy_cluster
 from simulator.cluster_plan import FEWEST, KINDS
 from simulator.cluster_run import simulate_cluster
 
-SEEDS, PORTION = 200, 10
+SEEDS, PORTION = 350, 10
 ENOUGH_SEEDS = 40
 FOUND_SOON = (
     "B1", "B2", "B4", "B7", "B8", "B9", "B28", "B29", "B30", "B31", "B32", "B33", "B34", "B35", "B42",

@@ -208,18 +208,14 @@ class LogDirs:
         if not usable:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, "every log dir is offline")
         log_dir = min(usable, key=lambda log_dir: log_dir.partitions)
-        wanted = self.preferred.pop(partition, log_dir)
-        log_dir = log_dir if wanted.offline else wanted
+        wanted = self.preferred.get(partition, log_dir)
+        log_dir = self.preferred[partition] = log_dir if wanted.offline else wanted
         directory = log_dir.join(folders.name_of(partition))
-        try:
-            self._files.mkdir(directory)
-            folders.write_topic_id(self._files, directory, topic_id)
-            segments = self._segments(directory, partition, settings)
-            segments.add(0, 0, now_ms)
-        except OSError:
-            # The folder may exist by now. The next attempt must not make a second one elsewhere.
-            self.preferred[partition] = log_dir
-            raise
+        self._files.mkdir(directory)
+        folders.write_topic_id(self._files, directory, topic_id)
+        segments = self._segments(directory, partition, settings)
+        segments.add(0, 0, now_ms)
+        del self.preferred[partition]  # after a failure, the next attempt uses the same folder
         epochs = EpochCache(self._files, directory)
         partition_log = PartitionLog(topic_id, segments, epochs, ProducerStates(), LogState())
         self._adopt(partition_log, log_dir)
@@ -484,9 +480,8 @@ class LogDirs:
         name = folders.stray_name(partition, self._randomness.uuid())
         aside = self._end(rival.log, rival.log_dir, name)
         aside.free_name()
-        log.warning(
-            "%s is in two log dirs: another topic's is set aside as %s", partition, aside.path
-        )
+        text = "%s is in two log dirs: another topic's is set aside as %s"
+        log.warning(text, partition, aside.path)
 
     def _end(self, partition_log: PartitionLog, log_dir: LogDir, new_name: str) -> Retirement:
         """End a log's reads and writes; its folder is renamed later."""
