@@ -247,11 +247,11 @@ class BrokerServer:
         """Defer deletion by age if the wall clock is far ahead of what else is known of the time."""
         local = self._local_store
         if local is not None and local.is_shared:
-            self.context.wall_clock.compare(registered_ms, "the metadata store's clock")
+            self.context.wall_clock.compare_with_store(registered_ms)
         elif local is not None and local.own_time is not None:
             last_ms = local.own_time.read_ms()
             if last_ms is not None:
-                self.context.wall_clock.compare(last_ms, "the time at which this broker last ran")
+                self.context.wall_clock.compare_with_last_run(last_ms)
 
     def _note_time(self) -> None:
         own = self._local_store.own_time if self._local_store is not None else None

@@ -32,21 +32,39 @@ class WallClockWatch:
         self._wall_ms = clock.wall_ms()
         self._monotonic_ms = clock.monotonic_ms()
         self._jumped_at_ms: int | None = None
+        self._expected = False
+        """Whether the jump has a harmless explanation."""
 
-    def compare(self, known_ms: int, of_what: str) -> None:
-        """Compare the wall clock with a time that was right a moment ago, or when the process ended."""
+    def compare_with_store(self, now_ms: int) -> None:
+        """Compare the wall clock with that of the metadata store."""
+        ahead_ms = self._defer_if_ahead_of(now_ms)
+        if ahead_ms:
+            log.warning(
+                "the wall clock is %d s ahead of the metadata store's: deletion by age is deferred "
+                "for %d s; check the clock of this machine",
+                ahead_ms // 1000,
+                DEFER_MS // 1000,
+            )
+
+    def compare_with_last_run(self, ended_ms: int) -> None:
+        """Compare the wall clock with the time at which this broker last ran."""
+        ahead_ms = self._defer_if_ahead_of(ended_ms)
+        if ahead_ms:
+            self._expected = True
+            log.info(
+                "this broker last ran %d s ago: deletion by age is deferred for %d s, in case the "
+                "clock is wrong",
+                ahead_ms // 1000,
+                DEFER_MS // 1000,
+            )
+
+    def _defer_if_ahead_of(self, known_ms: int) -> int:
         ahead_ms = self._clock.wall_ms() - known_ms
         if ahead_ms <= JUMP_MS or self._jumped_at_ms is not None:
-            return
+            return 0
         self._wall_ms, self._monotonic_ms = known_ms, self._clock.monotonic_ms()
         self._jumped_at_ms = self._monotonic_ms
-        log.warning(
-            "the wall clock is %d s ahead of %s: deletion by age is deferred for %d s; check the "
-            "clock of this machine",
-            ahead_ms // 1000,
-            of_what,
-            DEFER_MS // 1000,
-        )
+        return ahead_ms
 
     def believed_ms(self) -> int:
         """Return the time for expiring records, producers and offsets, in milliseconds since 1970."""
@@ -55,7 +73,7 @@ class WallClockWatch:
         ahead_ms = wall_ms - expected_ms
         if ahead_ms > JUMP_MS:
             if self._jumped_at_ms is None:
-                self._jumped_at_ms = monotonic_ms
+                self._jumped_at_ms, self._expected = monotonic_ms, False
                 log.warning(
                     "the wall clock jumped ahead by %d s: deletion by age is deferred for %d s; "
                     "check the clock of this machine",
@@ -64,9 +82,11 @@ class WallClockWatch:
                 )
             if monotonic_ms - self._jumped_at_ms < DEFER_MS:
                 return expected_ms
-            log.warning(
-                "the wall clock is still %d s ahead: deletion by age uses it now", ahead_ms // 1000
-            )
+            if not self._expected:
+                log.warning(
+                    "the wall clock is still %d s ahead: deletion by age uses it now",
+                    ahead_ms // 1000,
+                )
         elif self._jumped_at_ms is not None:
             log.warning("the wall clock is correct again: deletion by age continues")
         self._jumped_at_ms = None
