@@ -380,7 +380,7 @@ def test_a_forked_child_makes_a_producer_of_its_own(producer, topic):
     child.start()
     name, text = answers.get(timeout=60)
     assert name == ForkedError.__name__
-    assert "make a Producer in the child" in text
+    assert "create a Producer in the child" in text
     assert answers.get(timeout=60) == topic
     child.join()
     assert producer.send(topic, b"parent again").result(60)
