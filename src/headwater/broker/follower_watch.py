@@ -25,10 +25,13 @@ class StirredFetch(Protocol):
 class FollowerWatch:
     """The watcher of one follower's session."""
 
-    __slots__ = ("_follower", "_replicas", "_session", "_stirred", "_wants", "fetch")
+    __slots__ = (
+        "_broker_epoch", "_follower", "_replicas", "_session", "_stirred", "_wants", "fetch",
+    )  # fmt: skip
 
-    def __init__(self, follower: int, session: CachedSession) -> None:
+    def __init__(self, follower: int, broker_epoch: int, session: CachedSession) -> None:
         self._follower = follower
+        self._broker_epoch = broker_epoch
         self._session = session
         self._stirred: dict[Key, FetchPartition] = dict(session.partitions)
         self._replicas: dict[Key, Replica] = {}
@@ -49,6 +52,16 @@ class FollowerWatch:
     def pending(self) -> list[FetchPartition]:
         """Return the partitions that the next fetch must check."""
         return list(self._stirred.values())
+
+    def is_of(self, broker_epoch: int) -> bool:
+        """Whether the follower had this registration at its last fetch."""
+        return broker_epoch == self._broker_epoch
+
+    def registered_again(self, broker_epoch: int) -> list[FetchPartition]:
+        """Return all partitions: the next proposals of their leader must have the new epoch."""
+        self._broker_epoch = broker_epoch
+        self._stirred = dict(self._session.partitions)
+        return self.pending()
 
     def closed(self) -> None:
         """The session ends."""

@@ -157,6 +157,20 @@ def test_a_fetch_looks_only_at_partitions_with_news_and_counts_for_all(live, cli
     assert (row.high_watermark, watch.pending()) == (1, [])
 
 
+def test_a_follower_that_registered_again_is_known_by_its_new_epoch_in_quiet_partitions(
+    live, client, led
+):
+    """The controller refuses an in-sync set that names an earlier registration of a member."""
+    session = Session(live, client, led)
+    assert next(iter(led.end_watchers)).pending() == []
+    assert led.leading.broker_epoch(FOLLOWER) == 5
+    body = session.body()
+    body.replica_state.replica_epoch = 6
+    assert client.ask(body, FetchResponse, VERSION).responses == []
+    assert led.leading.broker_epoch(FOLLOWER) == 6
+    assert next(iter(led.end_watchers)).pending() == []
+
+
 def test_the_next_fetch_of_a_session_ends_the_wait_of_the_one_before(live, client, led):
     session = Session(live, client, led)
     waiting = client.send(session.body(max_wait_ms=LONG_MS), VERSION)

@@ -148,8 +148,12 @@ def begin_fetch(
         exists=exists,
     )
     session = fetch_context.session
-    if reader.is_follower and session is not None and session.watch is None:
-        session.watch = FollowerWatch(reader.replica_id, session)
+    if reader.is_follower and session is not None:
+        watch = session.watch
+        if watch is None:
+            session.watch = FollowerWatch(reader.replica_id, reader.broker_epoch, session)
+        elif isinstance(watch, FollowerWatch) and not watch.is_of(reader.broker_epoch):
+            fetch_context.partitions = watch.registered_again(reader.broker_epoch)
     return fetch_context
 
 
