@@ -27,19 +27,23 @@ REPEATED_WIDTH = 300
 class _Command:
     name: str
     process: "subprocess.Popen[str]"
+    failures: deque[str] = field(default_factory=lambda: deque(maxlen=REPEATED_LINES))
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=REPEATED_LINES))
 
     def relay(self, lock: threading.Lock) -> None:
         """Print the command's output, each line with its name."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.last_lines.append(line.rstrip("\n")[:REPEATED_WIDTH])
+            kept = line.rstrip("\n")[:REPEATED_WIDTH]
+            self.last_lines.append(kept)
+            if kept.startswith(("FAILED ", "ERROR ")):
+                self.failures.append(kept)
             with lock:
                 print(f"{self.name}: {line}", end="", flush=True)
 
-    def repeat_last_lines(self) -> None:
-        print(f"{self.name} failed with exit code {self.process.returncode}; its last lines:")
-        for line in self.last_lines:
+    def explain_failure(self) -> None:
+        print(f"{self.name} failed with exit code {self.process.returncode}:")
+        for line in self.failures or self.last_lines:
             print(f"  {line}")
 
 
@@ -77,7 +81,7 @@ def run(commands: Sequence[tuple[str, list[str]]]) -> int:
         relay.join(LAST_WORDS_S)
     failed = [command for command, _ in running if command.process.returncode]
     for command in failed:
-        command.repeat_last_lines()
+        command.explain_failure()
     return failed[0].process.returncode if failed else 0
 
 

@@ -49,9 +49,19 @@ def test_one_that_fails_fails_all_and_stops_nobody():
     assert done.returncode == 3
     assert "good: 1\n" in done.stdout
     assert done.stdout.splitlines()[-13:] == [
-        "bad failed with exit code 3; its last lines:",
+        "bad failed with exit code 3:",
         *(f"  {n}" for n in range(9, 20)),
         "  " + "x" * 300,
+    ]
+
+
+def test_failures_are_told_again_at_the_end():
+    bad = "import sys; print('FAILED one', 'two', 'ERROR three', 'four', sep='\\n'); sys.exit(1)"
+    done = side_by_side("bad", *python(bad))
+    assert done.stdout.splitlines()[-3:] == [
+        "bad failed with exit code 1:",
+        "  FAILED one",
+        "  ERROR three",
     ]
 
 
