@@ -263,11 +263,12 @@ class ClusterNemesis:
         """Return whether a process may end without a legitimate loss of acknowledged records.
 
         A machine loses power only while every replica is in sync, so that each record is on a
-        machine with power. Until it is in sync again, the others must stay up.
+        machine with power. Until it is in sync again, the others keep theirs; their processes may
+        crash, which loses nothing.
         """
         if self._lossy is not None and self._is_well():
             self._lossy = None
-        return self._lossy is None and (not power_cut or self._is_well())
+        return not power_cut or (self._lossy is None and self._is_well())
 
     def _is_well(self) -> bool:
         return not self._view.unwell() and all(node.serving for node in self._cluster.nodes)

@@ -57,7 +57,8 @@ class Life:
         threads = stream(node.seed, f"{name} threads")
         self.tasks = SimTasks(self.loop, threads, node.slowest_thread_ms)
         ids = SimRandomness(stream(node.seed, f"{name} ids"))
-        seams = Seams(self.clock, ids, self.files, node.network, self.tasks)
+        boot_id = f"boot {node.power_cuts}"
+        seams = Seams(self.clock, ids, self.files, node.network, self.tasks, boot_id=boot_id)
         self.broker = BrokerServer(node.settings, seams, node.open_store)
         self.serving = False
         self.ended = False

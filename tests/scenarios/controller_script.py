@@ -8,7 +8,8 @@ events, a line `----`, and what the controller does about them. Events:
     elect epoch=2 brokers=0@10,1@11 [known=0@10,1@9]
                                              (a broker's id and the epoch of its registration; the
                                               epochs in the store, if they are not the same)
-    brokers 0@10,2@12,3@40<13                (all that are live now; 3 stopped in 13 cleanly)
+    brokers 0@10,2@12,3@40<13,4@41!          (all that are live now; 3 lost nothing since epoch 13,
+                                              4 lost log dirs)
     submit 77 create orders partitions=3 replicas=2 [KEY=VALUE ...]
     submit 77 create orders assign=0:1,2
     submit 77 delete orders clicks
@@ -325,9 +326,14 @@ def _live(text: str) -> dict[int, LiveBroker]:
     brokers = {}
     for word in filter(None, text.split(",")):
         broker_id, _, epochs = word.partition("@")
-        epoch, _, previous = epochs.partition("<")
+        epoch, _, previous = epochs.removesuffix("!").partition("<")
         endpoint = BrokerEndpoint("PLAINTEXT", f"b{broker_id}", 9092, "PLAINTEXT")
-        node = BrokerNode(int(broker_id), (endpoint,), previous_epoch=int(previous or -1))
+        node = BrokerNode(
+            int(broker_id),
+            (endpoint,),
+            previous_epoch=int(previous or -1),
+            lost_log_dirs=epochs.endswith("!"),
+        )
         brokers[node.broker_id] = LiveBroker(node, int(epoch))
     return brokers
 

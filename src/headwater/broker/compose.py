@@ -87,7 +87,7 @@ def compose(
         seams.files,
         seams.randomness,
         settings.log_dirs,
-        BrokerIdentity(settings.node_id, credentials.cluster_id),
+        BrokerIdentity(settings.node_id, credentials.cluster_id, seams.boot_id),
         open_files.files,
     )
     health = StorageHealth(log_dirs, seams.files, on_storage_lost)

@@ -76,6 +76,8 @@ class BrokerServer:
         self._local_store: LocalStore | None = None
         self._opened: list[ListenerHandle] = []
         self._log_dirs_open = False
+        # The log dirs of earlier starts that log.dirs.abandoned gives up.
+        self._abandoned: dict[str, str] = {}
 
     # -- starting
 
@@ -152,12 +154,23 @@ class BrokerServer:
         store, log_dirs, node_id = self.parts.store, self.parts.log_dirs, self.context.node_id
         abandoned = set(self.context.settings.log_dirs_abandoned)
         stored = await wait_for_reply(partial(read_log_dirs, store, node_id))
-        known = {at: path for at, path in stored.items() if at not in abandoned}
+        self._abandoned = {at: path for at, path in stored.items() if at in abandoned}
         self._log_dirs_open = True
-        log_dirs.open(known)
-        known.update(log_dirs.directory_ids)
+        log_dirs.open({at: path for at, path in stored.items() if at not in abandoned})
+        known = stored | log_dirs.directory_ids
         if known != stored:
             await wait_for_reply(partial(store_log_dirs, store, node_id, known))
+
+    async def _forget_abandoned(self) -> None:
+        """Remove the ids of abandoned log dirs, once the controller knows that they are lost.
+
+        If this broker crashed before, its next start must tell the controller again.
+        """
+        if self._abandoned:
+            store, node_id = self.parts.store, self.context.node_id
+            stored = await wait_for_reply(partial(read_log_dirs, store, node_id))
+            kept = {at: path for at, path in stored.items() if at not in self._abandoned}
+            await wait_for_reply(partial(store_log_dirs, store, node_id, kept))
 
     def _recover(self) -> None:
         log_dirs = self.parts.log_dirs
@@ -206,6 +219,7 @@ class BrokerServer:
         await self._register()
         await wait_for_callback(control.metadata_known.when_set)
         await wait_for_callback(control.assignment_known.when_set)
+        await self._forget_abandoned()
         await self._set_strays_aside()
         await self._flush_crash_tails()
         log.info(
@@ -223,6 +237,7 @@ class BrokerServer:
             rack=self.context.settings.broker_rack,
             timestamp_ms=self.seams.clock.wall_ms(),
             previous_epoch=self.parts.log_dirs.previous_epoch,
+            lost_log_dirs=bool(self._abandoned),
         )
 
     async def _register(self) -> None:
@@ -231,6 +246,8 @@ class BrokerServer:
         def on_registered(stat: Stat) -> None:
             self.context.control.broker_epoch = stat.czxid
             self._check_clock(stat.ctime_ms)
+            note = self.parts.log_dirs.run_notes.note(stat.czxid)
+            self.context.off_loop(note, _run_noted, Lane.FILES)
             registered.set()
             self.context.controller.start()
 
@@ -369,6 +386,11 @@ class BrokerServer:
             self._local_store.wait_closed()
             self._local_store.unlock()
         self.seams.tasks.close()
+
+
+def _run_noted(_: object, failure: Exception | None) -> None:
+    if failure is not None:
+        log.info("the epoch of this broker could not be noted in its log dirs: %s", failure)
 
 
 def _explained(refusal: StoreError) -> Exception:

@@ -12,6 +12,7 @@ from headwater.seams import Seams
 from headwater.seams.clock import SystemClock
 from headwater.seams.files import OsFiles
 from headwater.seams.limits import raise_open_file_limit
+from headwater.seams.machine import read_boot_id
 from headwater.seams.network import TcpNetwork
 from headwater.seams.randomness import SystemRandomness
 from headwater.seams.tasks import LoopTasks
@@ -23,7 +24,15 @@ GC_THRESHOLD = 20_000
 def system_seams() -> Seams:
     """The seams to the real clock, disk, network and threads."""
     clock, randomness, files = SystemClock(), SystemRandomness(), OsFiles()
-    return Seams(clock, randomness, files, TcpNetwork(), LoopTasks(), raise_open_file_limit())
+    return Seams(
+        clock,
+        randomness,
+        files,
+        TcpNetwork(),
+        LoopTasks(),
+        raise_open_file_limit(),
+        read_boot_id(),
+    )
 
 
 def run(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:

@@ -46,7 +46,8 @@ def elect(
     alive = [broker for broker in partition.replicas if broker in state.brokers]
     if not unclean or not alive:
         return Election(NO_LEADER, isr)
-    leader = _first(partition.replicas, state, alive)
+    whole = [broker for broker in alive if not state.brokers[broker].node.lost_log_dirs]
+    leader = _first(partition.replicas, state, whole or alive)
     return Election(leader, (leader,), unclean=True)
 
 
@@ -54,11 +55,15 @@ def surviving_isr(partition: PartitionRegistration, state: ClusterState) -> tupl
     """The in-sync set without members that are gone or may have lost records.
 
     If no intact member is live, the intact ones stay. If every member may have lost records, the first
-    in the order of the assignment stays.
+    in the order of the assignment stays. One that lost log dirs stays only if no other replica exists:
+    it may have to lead with an empty log, and the others would delete what they have.
     """
     intact = [broker for broker in partition.isr if not state.may_have_lost_records(broker)]
     if not intact:
-        return tuple(broker for broker in partition.replicas if broker in partition.isr)[:1]
+        members = [broker for broker in partition.replicas if broker in partition.isr]
+        if len(partition.replicas) > 1:
+            members = [broker for broker in members if not state.has_lost_log_dirs(broker)]
+        return tuple(members[:1])
     return tuple(broker for broker in intact if broker in state.brokers) or tuple(intact)
 
 

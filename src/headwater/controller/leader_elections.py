@@ -3,7 +3,7 @@
 Each method is a job: a generator that pauses so that the event loop can run.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from headwater.config.keys import ConfigError
 from headwater.config.topic import TopicSettings
@@ -43,8 +43,9 @@ class StateBatch:
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.changed: list[TopicPartition] = []
-        # The partitions that have just lost their leader.
+        # The partitions that have just lost their leader, or their last in-sync replica.
         self.leaderless: list[TopicPartition] = []
+        self.bereft: list[TopicPartition] = []
 
     @property
     def full(self) -> bool:
@@ -142,7 +143,9 @@ class LeaderElections:
             had_leader = partition is not None and partition.leader != NO_LEADER
             if partition is not None and self._elect_if_needed(at, partition):
                 batch.add(at, partition)
-                if had_leader and partition.leader == NO_LEADER:
+                if not partition.isr:
+                    batch.bereft.append(at)
+                elif had_leader and partition.leader == NO_LEADER:
                     batch.leaderless.append(at)
             if batch.full:
                 self._write(batch)
@@ -154,11 +157,15 @@ class LeaderElections:
 
     def _write(self, batch: StateBatch) -> None:
         if batch.leaderless:
-            shown = ", ".join(map(str, batch.leaderless[:SHOWN]))
-            more = f" and {len(batch.leaderless) - SHOWN} more" * (len(batch.leaderless) > SHOWN)
             self._outstanding.report(
-                f"no leader for {shown}{more}: none of their in-sync replicas is live; "
+                f"no leader for {_listed(batch.leaderless)}: none of their in-sync replicas is live; "
                 "start their brokers, or accept losses with an unclean election",
+                loud=True,
+            )
+        if batch.bereft:
+            self._outstanding.report(
+                f"no leader for {_listed(batch.bereft)}: their last in-sync replicas lost log dirs; "
+                "accept what the other replicas lack with an unclean election",
                 loud=True,
             )
         if batch.changed:
@@ -188,7 +195,7 @@ class LeaderElections:
         if elected.unclean:
             self._outstanding.report(
                 f"UNCLEAN ELECTION: broker {elected.leader} leads {at} now and was not in sync; "
-                f"records that only {list(partition.isr)} had are lost",
+                f"records that only {list(partition.isr) or 'lost log dirs'} had are lost",
                 loud=True,
             )
         partition.leader, partition.isr = elected.leader, elected.isr
@@ -212,6 +219,11 @@ class LeaderElections:
             return bool(TopicSettings.key(UNCLEAN).parse(own))
         except ConfigError:
             return False
+
+
+def _listed(partitions: Sequence[TopicPartition]) -> str:
+    more = f" and {len(partitions) - SHOWN} more" * (len(partitions) > SHOWN)
+    return ", ".join(map(str, partitions[:SHOWN])) + more
 
 
 def state_ops(at: TopicPartition, partition: PartitionRegistration) -> list[Op]:

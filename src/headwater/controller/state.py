@@ -115,11 +115,21 @@ class ClusterState:
         return live is not None and live.epoch != self.known_epochs.get(broker_id)
 
     def may_have_lost_records(self, broker_id: int) -> bool:
-        """Whether a live broker restarted without a clean stop since its known epoch."""
+        """Whether a live broker restarted since its known epoch, and its logs may lack records.
+
+        They lack none after a clean stop, or if only the process crashed and not the machine.
+        """
         live = self.brokers.get(broker_id)
         if live is None or not self.has_restarted(broker_id):
             return False
         return live.node.previous_epoch != self.known_epochs.get(broker_id, NEVER_REGISTERED)
+
+    def has_lost_log_dirs(self, broker_id: int) -> bool:
+        """Whether a live broker restarted since its known epoch, without some of its log dirs."""
+        live = self.brokers.get(broker_id)
+        return (
+            self.may_have_lost_records(broker_id) and live is not None and live.node.lost_log_dirs
+        )
 
     def add(self, topic: TopicState) -> None:
         """Add a topic with its partitions."""

@@ -29,6 +29,7 @@ from headwater.log.log_segments import LogSegments
 from headwater.log.partition_log import LogState, PartitionLog
 from headwater.log.producers import ProducerStates
 from headwater.log.retirement import Retirement
+from headwater.log.run_notes import UNKNOWN, RunNotes
 from headwater.log.settings import LogSettings
 from headwater.model import ZERO_UUID, TopicPartition, Uuid, uuid_text
 from headwater.seams.files import Files, RunAll, run_in_turn
@@ -46,6 +47,7 @@ class BrokerIdentity:
 
     node_id: int
     cluster_id: str
+    boot_id: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,8 +93,7 @@ class LogDirs:
         # Copies that will replace logs, and the chosen dirs of logs that do not exist yet.
         self.futures = FutureLogs(files, randomness)
         self.preferred: dict[TopicPartition, LogDir] = {}
-        # The broker epochs in the clean-shutdown markers, -1 where a stop was not clean.
-        self._stopped_epochs: set[int] = set()
+        self.run_notes = RunNotes(files, self.dirs, identity.boot_id)
 
     def open(self, known: Mapping[str, str] | None = None) -> None:
         """Lock and check each folder; raise LogDirError if one belongs to another node or cluster.
@@ -302,10 +303,9 @@ class LogDirs:
 
     @property
     def previous_epoch(self) -> int:
-        """Return the broker epoch that stopped all logs cleanly; -1 if a stop was not clean."""
-        if self.missing or any(log_dir.offline for log_dir in self.dirs):
-            return -1
-        return next(iter(self._stopped_epochs)) if len(self._stopped_epochs) == 1 else -1
+        """Return the last broker epoch if no log lost anything since; UNKNOWN if one may have."""
+        complete = not self.missing and not any(log_dir.offline for log_dir in self.dirs)
+        return self.run_notes.kept_epoch if complete else UNKNOWN
 
     def free_descriptors(self) -> int:
         """Close half of the open files, to free descriptors, and return how many."""
@@ -315,6 +315,7 @@ class LogDirs:
         """Take a folder offline until the next start, and return its partitions."""
         log.error("log dir %s is offline: %s", log_dir.path, reason)
         log_dir.fail(reason)
+        self.run_notes.forget()
         lost = [partition for partition, owner in self._dir_of.items() if owner is log_dir]
         for partition in lost:
             self.logs[partition].fail(reason)
@@ -374,7 +375,7 @@ class LogDirs:
         log_dir.sync_renames()
         rows = checkpoints.read_folder(self._files, log_dir.path)
         marker = log_dir.consume_clean_marker()
-        self._stopped_epochs.add(marker.broker_epoch if marker else -1)
+        self.run_notes.loaded(log_dir, marker)
         for name in log_dir.folders():
             if folders.is_deleted(name):
                 self._finish_removal(log_dir.join(name))
@@ -396,8 +397,8 @@ class LogDirs:
                 settings = settings_of(partition.topic)
                 self.futures.load(log_dir, name, partition, topic_id, known, settings, now_ms)
                 continue
-            if not known.clean:
-                self._stopped_epochs.add(-1)
+            if marker is not None and not known.clean:
+                self.run_notes.found_unclean()
             partition_log = self._load_log(
                 log_dir, partition, topic_id, known, settings_of(partition.topic), now_ms
             )

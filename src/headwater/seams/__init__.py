@@ -1,4 +1,4 @@
-"""The only access to the outside world: clock, randomness, files, network, tasks.
+"""The only access to the outside world: clock, randomness, files, network, tasks, the machine.
 
 Everything above takes a `Seams` and never imports time, random or sockets itself, so that the
 simulator can run a whole cluster in one deterministic thread.
@@ -26,3 +26,5 @@ class Seams:
     tasks: Tasks
     open_files: int = USUAL_OPEN_FILES
     """The limit of open descriptors."""
+    boot_id: str = ""
+    """Differs after each boot of the machine; empty if it is not known."""

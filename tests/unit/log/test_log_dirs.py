@@ -26,13 +26,45 @@ from tests.unit.log.support import (
 )
 
 
-def dirs_at(*paths, node=1, cluster="cluster", files=None):
+def dirs_at(*paths, node=1, cluster="cluster", files=None, boot=""):
     return LogDirs(
         files or OsFiles(),
         SystemRandomness(),
         [str(path) for path in paths],
-        BrokerIdentity(node, cluster),
+        BrokerIdentity(node, cluster, boot),
     )
+
+
+def previous_epoch(*paths, boot):
+    dirs = dirs_at(*paths, boot=boot)
+    dirs.open()
+    dirs.load(lambda _: SETTINGS, NOW)
+    dirs.abandon()
+    return dirs.previous_epoch
+
+
+def test_a_crash_loses_nothing_as_long_as_the_machine_runs(tmp_path):
+    first, second = tmp_path / "1", tmp_path / "2"
+    dirs = dirs_at(first, second, boot="monday")
+    dirs.open()
+    dirs.load(lambda _: SETTINGS, NOW)
+    dirs.run_notes.note(7)()
+    dirs.abandon()
+    assert previous_epoch(first, second, boot="monday") == 7
+    assert previous_epoch(first, second, boot="tuesday") == -1
+    assert previous_epoch(first, second, boot="") == -1
+    assert previous_epoch(first, tmp_path / "new", boot="monday") == -1
+    (second / "headwater-run").write_text("{")
+    assert previous_epoch(first, second, boot="monday") == -1
+
+
+def test_after_a_disk_failed_nothing_is_known_of_what_a_crash_left(tmp_path):
+    dirs = dirs_at(tmp_path, boot="monday")
+    dirs.open()
+    dirs.run_notes.note(7)()
+    dirs.fail(dirs.dirs[0], "broken")
+    dirs.abandon()
+    assert previous_epoch(tmp_path, boot="monday") == -1
 
 
 def test_a_second_process_is_told_that_the_folder_is_in_use(tmp_path):

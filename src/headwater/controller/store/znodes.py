@@ -80,8 +80,8 @@ class BrokerEndpoint(NamedTuple):
 class BrokerNode:
     """/brokers/ids/N: a live broker and how to reach it.
 
-    `previous_epoch` is not in Kafka: the epoch of the last registration if the broker stopped cleanly
-    since, -1 otherwise.
+    Two fields are not in Kafka. `previous_epoch` is the epoch of the last registration if the broker
+    has lost nothing since, -1 if it may have. `lost_log_dirs` is set if it gave up log dirs.
     """
 
     broker_id: int
@@ -89,6 +89,7 @@ class BrokerNode:
     rack: str | None = None
     timestamp_ms: int = 0
     previous_epoch: int = -1
+    lost_log_dirs: bool = False
 
     @staticmethod
     def path(broker_id: int) -> str:
@@ -116,6 +117,8 @@ class BrokerNode:
             value["rack"] = self.rack
         if self.previous_epoch >= 0:
             value["previous_epoch"] = self.previous_epoch
+        if self.lost_log_dirs:
+            value["lost_log_dirs"] = True
         return _encode(value)
 
     @classmethod
@@ -128,6 +131,7 @@ class BrokerNode:
             value.get("rack"),
             int(value.get("timestamp", 0)),
             int(value.get("previous_epoch", -1)),
+            bool(value.get("lost_log_dirs", False)),
         )
 
 

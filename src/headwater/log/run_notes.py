@@ -1,0 +1,64 @@
+"""Notes in log dirs by which a start knows whether the logs kept everything that was written.
+
+A clean stop leaves a marker. A process that crashed leaves none, but its files keep what it had
+written, even unsynced, for as long as the machine runs. So each log dir also has a note of the boot
+of the machine and of the broker epoch. If the boot is the same, nothing is lost.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from headwater.log.log_dir import CleanStop, LogDir
+from headwater.seams.files import Files, read_file, replace_file
+
+FILE_NAME = "headwater-run"
+UNKNOWN = -1
+
+
+class RunNotes:
+    """The notes of all log dirs of a broker; `boot_id` is empty if the machine does not tell it."""
+
+    def __init__(self, files: Files, dirs: Sequence[LogDir], boot_id: str) -> None:
+        self._files = files
+        self._dirs = dirs
+        self._boot_id = boot_id
+        self._epochs: set[int] = set()
+
+    @property
+    def kept_epoch(self) -> int:
+        """The epoch of the last broker if no log dir lost anything since; UNKNOWN if one may have."""
+        return next(iter(self._epochs)) if len(self._epochs) == 1 else UNKNOWN
+
+    def loaded(self, log_dir: LogDir, marker: CleanStop | None) -> None:
+        """Add what a log dir says of the last run."""
+        self._epochs.add(self._noted(log_dir) if marker is None else marker.broker_epoch)
+
+    def found_unclean(self) -> None:
+        """A log was not closed by the stop that left a marker."""
+        self._epochs.add(UNKNOWN)
+
+    def _noted(self, log_dir: LogDir) -> int:
+        try:
+            note = json.loads(read_file(self._files, log_dir.join(FILE_NAME)))
+            same_boot = self._boot_id and note["boot"] == self._boot_id
+            return int(note["brokerEpoch"]) if same_boot else UNKNOWN
+        except (OSError, ValueError, KeyError, TypeError):
+            return UNKNOWN
+
+    def note(self, broker_epoch: int) -> Callable[[], None]:
+        """Return a callable that notes this run, for a file thread. A power cut may undo it."""
+        note = json.dumps({"version": 0, "boot": self._boot_id, "brokerEpoch": broker_epoch})
+        usable = [log_dir for log_dir in self._dirs if not log_dir.offline]
+
+        def write() -> None:
+            for log_dir in usable:
+                replace_file(self._files, log_dir.join(FILE_NAME), note.encode(), sync=False)
+
+        return write
+
+    def forget(self) -> None:
+        """Remove the notes: a disk has failed, and its files may lack what was written."""
+        for log_dir in self._dirs:
+            with suppress(OSError):
+                self._files.unlink(log_dir.join(FILE_NAME))
