@@ -19,8 +19,8 @@ from benchmarks.load import clients, report
 from benchmarks.load.rounds import FULL, QUICK, Samples, Scale
 from benchmarks.load.targets import Figure
 
-_FULL = replace(FULL, rounds=3, seconds=4.0, warmup=1.0, first_run=8.0, log_bytes=2 << 30)
-_QUICK = replace(QUICK, seconds=2.0, warmup=0.5, first_run=5.0, log_bytes=2 << 30)
+_FULL = replace(FULL, rounds=3, seconds=4.0, warmup=1.0, first_run=40.0, log_bytes=2 << 30)
+_QUICK = replace(QUICK, seconds=2.0, warmup=0.5, first_run=30.0, log_bytes=2 << 30)
 _LATENCY = "end-to-end"
 _ALONE: dict[str, Callable[[Scale], list[Figure]]] = {
     "catch-up": catch_up.catch_up,
