@@ -200,6 +200,7 @@ def test_seeks_forward_back_and_to_the_ends_reach_a_fetch_that_waits(broker, con
     consumer.seek_to_beginning()
     assert consumer.poll(60)[0].offset == 0
     consumer.seek_to_end()
+    assert consumer.position((lane, 0)) == 100, "the end is looked up before there is more"
     broker.fill(lane, [b"new"])
     assert values_of(poll_until(1, consumer)) == [b"new"]
 
