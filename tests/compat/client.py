@@ -89,6 +89,7 @@ class Client(ABC):
     null_headers = True  # whether a header may have no value
     names_errors = True  # whether it tells which error the broker gave
     tries_other_brokers = True  # whether its admin calls get past a broker that is gone
+    keeps_its_place = True  # whether a member stays through the death of its coordinator
 
     def __init__(self, bootstrap: str):
         self.bootstrap = bootstrap

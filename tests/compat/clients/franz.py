@@ -50,6 +50,7 @@ def build() -> Path:
 
 class Franz(Client):
     name = "franz-go"
+    keeps_its_place = False  # "rejoining after we previously errored and backed off"
 
     def __init__(self, bootstrap: str):
         super().__init__(bootstrap)
