@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.cluster.clusters import HeadwaterCluster, wait_for
 from benchmarks.load import encode, generator
-from benchmarks.load.cases import FETCH_BYTES
+from benchmarks.load.cold_read import reading
 from benchmarks.load.encode import Topic
 from benchmarks.load.generator import Load, RunningLoad, Sample
 from benchmarks.load.rounds import Scale, touch_memory
@@ -47,7 +47,7 @@ def catch_up(scale: Scale) -> list[Figure]:
             quiet = generator.run(_producing(producing, _QUIET_SECONDS), cluster.port, cluster.pid)
             rate, busy = _return(cluster, topic, producing, total)
             consumed = _consumed(cluster, topic, copies)
-            read = generator.run(_reading(topic, copies), cluster.port, cluster.pid)
+            read = generator.run(reading(topic, _BATCH, copies), cluster.port, cluster.pid)
             share.values.append(rate / consumed)
             tails.values.append(busy.p99_us / quiet.p99_us)
             speed.values.append(rate)
@@ -115,14 +115,3 @@ def _consumed(cluster: HeadwaterCluster, topic: Topic, copies: int) -> float:
         return copies * len(_BATCH) / (time.perf_counter() - began) / 1e6
     finally:
         consumer.close()
-
-
-def _reading(topic: Topic, copies: int) -> Load:
-    records = encode.record_count(_BATCH)
-    return Load(
-        (encode.fetch_request(18, topic, 0, FETCH_BYTES),),
-        once=True,
-        fetch_end=copies * records,
-        batch_bytes=len(_BATCH),
-        batch_records=records,
-    )

@@ -20,7 +20,8 @@ def _producing(server: Headwater, seconds: float) -> Load:
     return Load((frame,), connections=10, depth=16, rate=_RATE, warmup=0.5, seconds=seconds)
 
 
-def _reading(topic: Topic, batch: bytes, copies: int) -> Load:
+def reading(topic: Topic, batch: bytes, copies: int) -> Load:
+    """One reader of a partition that holds `copies` of `batch`; it discards what it gets."""
     records = encode.record_count(batch)
     return Load(
         (encode.fetch_request(18, topic, 0, FETCH_BYTES),),
@@ -52,7 +53,7 @@ def cold_read(scale: Scale) -> list[Figure]:
             quiet = generator.run(_producing(server, 4.0), server.port, server.pid)
             evict(server.data / f"{topic.name}-0")
             before = bytes_read_from_disk(server.pid)
-            disturbed, read = _produce_while_reading(server, _reading(topic, batch, copies))
+            disturbed, read = _produce_while_reading(server, reading(topic, batch, copies))
             cold.values.append((bytes_read_from_disk(server.pid) - before) / read.bytes)
             tails.values.append(disturbed.p99_us / quiet.p99_us)
             alone.values.append(quiet.p99_us)
