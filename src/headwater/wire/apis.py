@@ -22,6 +22,7 @@ from headwater.wire.messages import (
     reassignments,
     sasl,
     topics,
+    transactions,
 )
 from headwater.wire.primitives import WireError
 from headwater.wire.schema import Struct
@@ -48,6 +49,8 @@ class Api(NamedTuple):
     served: Versions
     advertised: Versions | None
     flexible_from: int
+    only_sent: bool = False
+    """Whether clients send the API to other brokers, and this broker does not serve it."""
 
 
 def _api(request: type[Struct], response: type[Struct], served: str) -> Api:
@@ -67,6 +70,10 @@ def _produce() -> Api:
 
 def _internal(request: type[Struct], response: type[Struct], served: str) -> Api:
     return _api(request, response, served)._replace(advertised=None)
+
+
+def _only_sent(request: type[Struct], response: type[Struct], versions: str) -> Api:
+    return _internal(request, response, versions)._replace(only_sent=True)
 
 
 _ROWS = [
@@ -94,6 +101,13 @@ _ROWS = [
     _api(topics.DeleteRecordsRequest, topics.DeleteRecordsResponse, "0-2"),
     _api(producers.InitProducerIdRequest, producers.InitProducerIdResponse, "0-5"),
     _api(offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse, "2-4"),
+    _only_sent(
+        transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse, "0-5"
+    ),
+    _only_sent(transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse, "0-4"),
+    _only_sent(transactions.EndTxnRequest, transactions.EndTxnResponse, "0-5"),
+    _only_sent(transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, "1-2"),
+    _only_sent(transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse, "0-5"),
     _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse, "1-4"),
     _api(configs.AlterConfigsRequest, configs.AlterConfigsResponse, "0-2"),
     _api(cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse, "1-2"),
@@ -118,6 +132,10 @@ _ROWS = [
     _internal(envelope.EnvelopeRequest, envelope.EnvelopeResponse, "0"),
     _api(cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, "0-2"),
     _api(producers.DescribeProducersRequest, producers.DescribeProducersResponse, "0"),
+    _only_sent(
+        transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse, "0"
+    ),
+    _only_sent(transactions.ListTransactionsRequest, transactions.ListTransactionsResponse, "0-2"),
     _api(configs.ListConfigResourcesRequest, configs.ListConfigResourcesResponse, "0-1"),
     _api(metadata.DescribeTopicPartitionsRequest, metadata.DescribeTopicPartitionsResponse, "0"),
 ]

@@ -20,6 +20,7 @@ from headwater.wire.messages import (
     producers,
     reassignments,
     topics,
+    transactions,
 )
 from headwater.wire.schema import Struct
 
@@ -38,6 +39,7 @@ FAMILIES = (
     producers,
     reassignments,
     topics,
+    transactions,
 )
 
 _RANGES = {

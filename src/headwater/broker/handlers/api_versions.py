@@ -22,7 +22,9 @@ def _version(key: int, versions: Versions) -> ApiVersionsResponse.ApiVersion:
 
 _KEYS = [_version(api.key, api.advertised) for api in API.values() if api.advertised is not None]
 _KEYS_FOR_BROKERS = _KEYS + [
-    _version(api.key, api.served) for api in API.values() if api.advertised is None
+    _version(api.key, api.served)
+    for api in API.values()
+    if api.advertised is None and not api.only_sent
 ]
 
 
