@@ -193,7 +193,7 @@ class TxnOffsetCommitRequest(Struct, api_key=28, versions="0-6", flexible="3+"):
     group_id: str = ""
     producer_id: i64 = 0
     producer_epoch: i16 = 0
-    generation_id_or_member_epoch: i32 = since("3+", default=-1)
+    generation_id: i32 = since("3+", default=-1)
     member_id: str = since("3+", default="")
     group_instance_id: str | None = since("3+", default=None)
     topics: list[TxnOffsetCommitRequestTopic] = since(default=[])
