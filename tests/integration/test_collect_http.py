@@ -368,7 +368,10 @@ def test_a_port_that_is_taken_is_said_in_one_line(collector, broker):
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"Error: 127.0.0.1:{collector.port}: Address already in use\n"
+    assert done.stderr == (
+        f"Error: 127.0.0.1:{collector.port}: Address already in use; "
+        "choose another address with --host and --port\n"
+    )
 
 
 def more(accepted, count=20):

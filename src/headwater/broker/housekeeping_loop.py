@@ -110,6 +110,10 @@ class Housekeeping:
             await asyncio.sleep(interval_s)
             try:
                 await job()
+            except OSError as failure:
+                log.error(
+                    "background job '%s' failed: %s; retrying in %.0f s", name, failure, interval_s
+                )
             except Exception:
                 log.exception("background job '%s' failed; retrying in %.0f s", name, interval_s)
 

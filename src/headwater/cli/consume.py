@@ -10,9 +10,9 @@ import click
 
 from headwater.cli.name_completion import GROUP, TOPIC
 from headwater.cli.options import (
-    argument_bytes,
     bootstrap_option,
     client_settings,
+    separator_bytes,
     setting_option,
     timeout_option,
 )
@@ -219,7 +219,7 @@ def _at_end(consumer: Consumer) -> bool:
 
 
 def _writer(form: str, separator: str) -> Callable[[ConsumerRecord], bytes]:
-    between = argument_bytes(separator)
+    between = separator_bytes(separator)
     if form == "value":
         return lambda record: (record.value or b"") + b"\n"
     if form == "key-value":

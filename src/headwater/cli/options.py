@@ -81,6 +81,13 @@ def argument_bytes(text: str) -> bytes:
     return os.fsencode(text)
 
 
+def separator_bytes(text: str) -> bytes:
+    r"""Return the bytes of a separator; `\t`, `\n` and `\0` stand for a tab, a newline and a zero byte."""
+    for written, meant in (("\\t", "\t"), ("\\n", "\n"), ("\\0", "\0")):
+        text = text.replace(written, meant)
+    return argument_bytes(text)
+
+
 def parse_assignments(texts: tuple[str, ...]) -> dict[str, str]:
     """Parse KEY=VALUE arguments; a usage error for anything else."""
     found = {}

@@ -16,6 +16,7 @@ from headwater.cli.options import (
     bootstrap_option,
     client_settings,
     parse_assignments,
+    separator_bytes,
     setting_option,
     timeout_option,
 )
@@ -54,7 +55,9 @@ class InputRecord(NamedTuple):
     help="A record is a line, a JSON object on a line, or a whole file.",
 )
 @click.option(
-    "--key-separator", metavar="TEXT", help="Split each line into KEY and VALUE at this text."
+    "--key-separator",
+    metavar="TEXT",
+    help="Split each line into KEY and VALUE at this text, such as : or \\t.",
 )
 @click.option("--key", help="The key of every record without one.")
 @click.option(
@@ -277,7 +280,7 @@ def _header(name: str, text: str) -> tuple[str, bytes]:
 def _split(line: InputRecord, separator: str | None, number: int) -> InputRecord:
     if separator is None or line.value is None or line.key is not None:
         return line
-    key, found, value = line.value.partition(argument_bytes(separator))
+    key, found, value = line.value.partition(separator_bytes(separator))
     if not found:
         raise click.ClickException(
             f"record {number + 1}: no {separator!r} in {line.value[:60].decode(errors='replace')!r}: "

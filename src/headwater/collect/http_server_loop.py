@@ -78,7 +78,8 @@ def _bound(listening: HttpServerOptions) -> socket.socket:
     except OSError as problem:
         bound.close()
         place = f"{listening.host}:{listening.port}"
-        raise OSError(problem.errno, problem.strerror, place) from None
+        advice = f"{problem.strerror}; choose another address with --host and --port"
+        raise OSError(problem.errno, advice, place) from None
     return bound
 
 

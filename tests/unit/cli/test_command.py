@@ -13,6 +13,7 @@ from headwater import __version__
 from headwater.cli.app import COMMANDS, command
 from headwater.cli.configs import parse_change, resource_from
 from headwater.cli.groups import Position
+from headwater.cli.options import separator_bytes
 from headwater.cli.reach_broker import parse_bootstrap
 from headwater.cli.up import settings_from
 from headwater.client.admin import AlterConfigOp, ConfigChange, ConfigResource
@@ -212,3 +213,11 @@ def test_a_missing_extra_is_one_clear_line(
     )
     assert done.returncode == 1
     assert done.stderr == f"Error: {missing} is not installed: pip install 'headwater[{extra}]'\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [(":", b":"), ("\\t", b"\t"), ("\t", b"\t"), ("\\0", b"\0"), ("é", "é".encode())],
+)
+def test_separators_may_be_written_with_a_backslash(written: str, meant: bytes) -> None:
+    assert separator_bytes(written) == meant
