@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from headwater.broker.config_changes import ConfigChanges
     from headwater.broker.follower_loop import ReplicaFetchers
     from headwater.broker.forwarding import Forwarding
+    from headwater.broker.marker_loop import MarkerLoop
     from headwater.broker.peers import Peers
     from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
     from headwater.controller.controller_loop import ControllerLoop
     from headwater.coordination.coordinators import Coordinators
     from headwater.coordination.group_coordinator import GroupCoordinator
+    from headwater.coordination.transaction_coordinator import TransactionCoordinator
 
 log = logging.getLogger("headwater.server")
 
@@ -107,6 +109,8 @@ class Context:
     isr_proposals: "AlterPartitionManager" = field(init=False)
     coordinators: "Coordinators" = field(init=False)
     groups: "GroupCoordinator" = field(init=False)
+    transactions: "TransactionCoordinator" = field(init=False)
+    markers: "MarkerLoop" = field(init=False)
     producer_ids: "ProducerIdBlocks" = field(init=False)
     configs: "ConfigChanges" = field(init=False)
     topics_deleted: Callable[[Iterable[str]], None] = field(init=False)

@@ -338,6 +338,7 @@ class BrokerServer:
         context.log_dir_moves.close()
         context.replica_fetchers.close()
         context.isr_proposals.close()
+        context.markers.close()
         context.peers.close()
         context.coordinators.close()
         context.controller.stop()

@@ -14,6 +14,7 @@ from headwater.config.broker_keys.logs import LogKeys
 from headwater.config.broker_keys.node import NodeKeys
 from headwater.config.broker_keys.replication import ReplicationKeys
 from headwater.config.broker_keys.topic_defaults import TopicDefaultKeys
+from headwater.config.broker_keys.transactions import TransactionKeys
 from headwater.config.broker_keys.zookeeper import ZooKeeperKeys, ZooKeeperTls, require_pem
 from headwater.config.foreign import idle_key, why_not_here
 from headwater.config.keys import BOOLEAN, ConfigError, Key, Mode, Value, key
@@ -34,6 +35,7 @@ class BrokerSettings(
     LogKeys,
     ReplicationKeys,
     GroupKeys,
+    TransactionKeys,
 ):
     """The resolved settings of one broker, and the layers they came from."""
 

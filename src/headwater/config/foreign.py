@@ -26,8 +26,8 @@ _PREFIXES = {
     "authorizer.class.name": "Java plug-ins are not supported; every client is allowed for now",
     "message.format.version": _OLD_FORMAT,
     "log.message.format.version": _OLD_FORMAT,
-    "transaction.": "transactions are not served yet",
-    "transactional.": "transactions are not served yet",
+    "transaction.partition.verification.enable": "partitions are not verified yet",
+    "transaction.two.phase.commit.enable": "two-phase commit is not supported",
     "inter.broker.protocol.version": "brokers agree on versions by themselves",
 }
 
@@ -46,8 +46,7 @@ _READ_ONLY = (
     "message.format.version",
     "log.message.format.version",
     "inter.broker.protocol.version",
-    "transaction.",
-    "transactional.",
+    "transaction.two.phase.commit.enable",
 )
 _PER_BROKER = ("ssl.", "sasl.", "listener.name.")
 _SECRETS = ("password", "jaas", "keystore.key", "secret")

@@ -7,6 +7,7 @@ coordinator that owns the partition's topic, if there is one.
 from typing import Any
 
 from headwater.coordination.runtime_loop import CoordinatorRuntime
+from headwater.coordination.shard import InternalTopic
 from headwater.model import TopicPartition
 
 
@@ -19,6 +20,11 @@ class Coordinators:
     def add(self, runtime: CoordinatorRuntime[Any, Any]) -> None:
         """Register `runtime` as the owner of its topic."""
         self._by_topic[runtime.topic.name] = runtime
+
+    def internal_topic(self, name: str) -> InternalTopic | None:
+        """Return the topic of a coordinator by its name."""
+        runtime = self._by_topic.get(name)
+        return None if runtime is None else runtime.topic
 
     def elected(self, at: TopicPartition, leader_epoch: int) -> None:
         """Load the shard of a partition: this broker became its leader."""

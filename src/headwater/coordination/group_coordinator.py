@@ -54,7 +54,7 @@ def group_coordinator(
 
     return CoordinatorRuntime(
         topic,
-        lambda: GroupShard(settings, topics, new_member_id),
+        lambda leader_epoch: GroupShard(settings, topics, new_member_id),
         records,
         log=log,
         topics=topics,

@@ -85,9 +85,12 @@ class ShardState(Enum):
 class ShardRuntime(Generic[S, R]):
     """One shard, from its election to its resignation."""
 
-    def __init__(self, runtime: "CoordinatorRuntime[S, R]", at: TopicPartition) -> None:
+    def __init__(
+        self, runtime: "CoordinatorRuntime[S, R]", at: TopicPartition, leader_epoch: int
+    ) -> None:
         self.state = ShardState.LOADING
-        self.shard = runtime.new_shard()
+        self.leader_epoch = leader_epoch
+        self.shard = runtime.new_shard(leader_epoch)
         self.skipped_records = 0
         self._at = at
         self._partition = at.partition
@@ -315,7 +318,7 @@ class CoordinatorRuntime(Generic[S, R]):
     def __init__(
         self,
         topic: InternalTopic,
-        new_shard: Callable[[], S],
+        new_shard: Callable[[int], S],
         codec: RecordCodec[R],
         *,
         log: CoordinatorLog,
@@ -369,13 +372,19 @@ class CoordinatorRuntime(Generic[S, R]):
         for shard in shards:
             shard.submit(command, argument, collect)
 
+    def coordinates(self, key: str, leader_epoch: int) -> bool:
+        """Return whether the shard of `key` is here, since the election of `leader_epoch`."""
+        partition = self.partition_of(key)
+        shard = None if partition is None else self._shards.get(partition)
+        return shard is not None and shard.leader_epoch == leader_epoch
+
     # -- what happens to partitions of the topic
 
     def elected(self, partition: int, leader_epoch: int) -> None:
         """Load a partition that this broker now leads; a new epoch loads it again."""
         self._close(partition, E.NOT_COORDINATOR)
         log.debug("%s: loading (leader epoch %d)", self._at(partition), leader_epoch)
-        self._load(partition)
+        self._load(partition, leader_epoch)
 
     def resigned(self, partition: int) -> None:
         """Close a partition that another broker now leads."""
@@ -389,9 +398,10 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def append_failed(self, partition: int) -> None:
         """Reload a shard whose staged records did not reach the log."""
-        if partition in self._shards:
+        shard = self._shards.get(partition)
+        if shard is not None:
             self._close(partition, E.NOT_COORDINATOR)
-            self._load(partition)
+            self._load(partition, shard.leader_epoch)
 
     def topic_deleted(self, name: str) -> None:
         """Let every shard drop its state of a deleted topic."""
@@ -403,8 +413,8 @@ class CoordinatorRuntime(Generic[S, R]):
         for partition in list(self._shards):
             self._close(partition, E.COORDINATOR_NOT_AVAILABLE)
 
-    def _load(self, partition: int) -> None:
-        self._shards[partition] = ShardRuntime(self, self._at(partition))
+    def _load(self, partition: int, leader_epoch: int) -> None:
+        self._shards[partition] = ShardRuntime(self, self._at(partition), leader_epoch)
 
     def _close(self, partition: int, why: E) -> None:
         shard = self._shards.pop(partition, None)

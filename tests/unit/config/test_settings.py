@@ -63,7 +63,7 @@ def test_a_bad_line_is_told_with_file_line_and_nearest_name(tmp_path: Path) -> N
         ("process.roles", "quorum"),
         ("zookeeper.ssl.enabled.protocols", "ZooKeeper"),
         ("ssl.keystore.location", "TLS"),
-        ("transaction.state.log.min.isr", "transactions"),
+        ("transaction.two.phase.commit.enable", "two-phase"),
     ],
 )
 def test_a_key_of_kafka_without_a_place_here_is_explained(name: str, word: str) -> None:

@@ -88,7 +88,7 @@ class Counting:
         self.answers = []
         self.runtime = CoordinatorRuntime(
             COUNTERS,
-            CounterShard,
+            lambda leader_epoch: CounterShard(),
             TextCodec(),
             log=self.log,
             topics=Topics(),

@@ -10,7 +10,7 @@ from itertools import chain, repeat
 from typing import NamedTuple
 
 from headwater.broker.context import Context
-from headwater.broker.handlers.group_calls import Gather, call_shard
+from headwater.broker.handlers.shard_calls import Gather, call_shard
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, each
 from headwater.coordination.groups.offsets import (

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import cast
 
 from headwater.broker.context import Context
-from headwater.broker.handlers.group_calls import Gather, call_shard
+from headwater.broker.handlers.shard_calls import Gather, call_shard
 from headwater.broker.request import Request
 from headwater.broker.turns import ELEMENTS_A_TURN, Steps, drained, each
 from headwater.coordination.groups.commands import (

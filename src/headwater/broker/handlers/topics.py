@@ -93,8 +93,10 @@ def handle_create_topics(
 def _new_topic(
     context: Context, request: Request, topic: CreateTopicsRequest.CreatableTopic
 ) -> TopicCreation:
-    if request.connection.principal.kind == BROKER and topic.name == context.groups.topic.name:
-        return internal_topic(context.groups.topic)
+    if request.connection.principal.kind == BROKER:
+        internal = context.coordinators.internal_topic(topic.name)
+        if internal is not None:
+            return internal_topic(internal)
     return TopicCreation(
         topic.name,
         topic.num_partitions,

@@ -1,14 +1,18 @@
-"""Calls from handlers to group shards."""
+"""Calls from handlers to the shards of coordinators."""
 
 from collections.abc import Callable
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from headwater.broker.context import Context
 from headwater.coordination.group_coordinator import GroupCommand
+from headwater.coordination.runtime_loop import Command, CoordinatorRuntime
+from headwater.coordination.shard import Shard
 from headwater.errors import E, KafkaError
 
 A = TypeVar("A")
 C = TypeVar("C")
+R = TypeVar("R")
+S = TypeVar("S", bound=Shard[Any])
 
 
 def call_shard(
@@ -20,6 +24,18 @@ def call_shard(
     done: Callable[[A], None],
 ) -> None:
     """Run a command on the shard of a group; `refused` builds the answer if the shard cannot."""
+    call_coordinator(context.groups, group_id, command, argument, refused, done)
+
+
+def call_coordinator(
+    coordinator: CoordinatorRuntime[S, R],
+    key: str,
+    command: Command[S, C, R],
+    argument: C,
+    refused: Callable[[E], A],
+    done: Callable[[A], None],
+) -> None:
+    """Run a command on the shard of `key`; `refused` builds the answer if the shard cannot."""
 
     def reply(answer: object) -> None:
         if isinstance(answer, KafkaError):
@@ -28,7 +44,7 @@ def call_shard(
             done(cast("A", answer))
 
     try:
-        context.groups.submit(group_id, command, argument, reply)
+        coordinator.submit(key, command, argument, reply)
     except KafkaError as refusal:
         done(refused(refusal.code))
 

@@ -1,0 +1,118 @@
+"""EndTxn: which requests decide the outcome, which are retries, and which are refused.
+
+Before transaction version 2 a retry has the epoch of its transaction, and so has a request for the next
+transaction. Since version 2 the end of a transaction bumps the epoch: a retry has the epoch before the
+current one, and a producer may abort although it added no partition.
+"""
+
+from headwater.coordination.transactions.commands import (
+    EndTransaction,
+    ProducerAnswer,
+    ProducerIdentity,
+)
+from headwater.coordination.transactions.metadata import (
+    EPOCH_BUMPS_AT_END,
+    LAST_EPOCH,
+    TransactionMetadata,
+)
+from headwater.coordination.transactions.states import (
+    BETWEEN_TRANSACTIONS,
+    PREPARED,
+    TransactionState,
+)
+from headwater.errors import E
+from headwater.model import NO_PRODUCER_ID
+
+_S = TransactionState
+_RESULT = {
+    _S.PREPARE_COMMIT: True,
+    _S.COMPLETE_COMMIT: True,
+    _S.PREPARE_ABORT: False,
+    _S.COMPLETE_ABORT: False,
+}
+
+
+def end(
+    known: TransactionMetadata | None, command: EndTransaction, now_ms: int
+) -> ProducerAnswer | TransactionMetadata:
+    """Return the prepared state, or an answer that changes nothing."""
+    if known is None:
+        return ProducerAnswer(E.INVALID_PRODUCER_ID_MAPPING)
+    if command.client_version >= EPOCH_BUMPS_AT_END:
+        refusal = _refuse_with_bumps(known, command)
+    else:
+        refusal = _refuse(known, command)
+    if refusal is not None:
+        return refusal
+    return _prepare(known, command, now_ms)
+
+
+def answer(prepared: TransactionMetadata) -> ProducerAnswer:
+    """Return who the producer is in its next transaction; before version 2 it stays who it is."""
+    if prepared.client_version < EPOCH_BUMPS_AT_END:
+        return ProducerAnswer()
+    if prepared.next_producer_id != NO_PRODUCER_ID:
+        return ProducerAnswer(producer=ProducerIdentity(prepared.next_producer_id, 0))
+    return ProducerAnswer(producer=ProducerIdentity(prepared.producer_id, prepared.producer_epoch))
+
+
+def _refuse(known: TransactionMetadata, command: EndTransaction) -> ProducerAnswer | None:
+    if known.producer_id != command.producer.producer_id:
+        return ProducerAnswer(E.INVALID_PRODUCER_ID_MAPPING)
+    if known.producer_epoch != command.producer.epoch:
+        return ProducerAnswer(E.PRODUCER_FENCED)
+    if known.state is _S.ONGOING:
+        return None
+    if _RESULT.get(known.state) is not command.commit:
+        return ProducerAnswer(E.INVALID_TXN_STATE)
+    return ProducerAnswer(E.CONCURRENT_TRANSACTIONS if known.state in PREPARED else E.NONE)
+
+
+def _refuse_with_bumps(
+    known: TransactionMetadata, command: EndTransaction
+) -> ProducerAnswer | None:
+    producer = command.producer
+    is_current = producer == (known.producer_id, known.producer_epoch)
+    is_retry = _is_retry(known, producer)
+    if known.producer_id != producer.producer_id and not is_retry:
+        return ProducerAnswer(E.INVALID_PRODUCER_ID_MAPPING)
+    if known.state in PREPARED:
+        is_valid = is_retry
+    elif known.state in (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT):
+        is_valid = is_retry or is_current
+    else:
+        is_valid = is_current
+    if not is_valid:
+        return ProducerAnswer(E.PRODUCER_FENCED)
+    if known.state is _S.ONGOING or (
+        is_current and not command.commit and known.state in BETWEEN_TRANSACTIONS
+    ):
+        return None
+    if not is_retry or _RESULT[known.state] is not command.commit:
+        return ProducerAnswer(E.INVALID_TXN_STATE)
+    if known.state in PREPARED:
+        return ProducerAnswer(E.CONCURRENT_TRANSACTIONS)
+    return ProducerAnswer(producer=ProducerIdentity(known.producer_id, known.producer_epoch))
+
+
+def _is_retry(known: TransactionMetadata, producer: ProducerIdentity) -> bool:
+    """Whether the producer has the epoch before the last bump, or the id before the last rotation."""
+    if producer.producer_id == known.producer_id:
+        return producer.epoch + 1 == known.producer_epoch
+    return producer == (known.previous_producer_id, LAST_EPOCH) and known.producer_epoch == 0
+
+
+def _prepare(
+    known: TransactionMetadata, command: EndTransaction, now_ms: int
+) -> ProducerAnswer | TransactionMetadata:
+    next_producer_id = NO_PRODUCER_ID
+    if command.client_version >= EPOCH_BUMPS_AT_END and known.epoch_is_exhausted:
+        if command.new_producer_id == NO_PRODUCER_ID:
+            return ProducerAnswer(needs_producer_id=True)
+        next_producer_id = command.new_producer_id
+    return known.prepared(
+        commit=command.commit,
+        version=command.client_version,
+        next_producer_id=next_producer_id,
+        now_ms=now_ms,
+    )
