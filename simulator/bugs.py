@@ -81,7 +81,7 @@ def _producers_forgotten() -> Iterator[None]:
     """A restart loses the producers' states, so that a retry is written twice."""
 
     def forget(_: LogSegments, producers: ProducerStates, *_args: Any) -> Replayed:
-        producers.restore(())
+        producers.restore((), 0)
         return Replayed(0, 0)
 
     with (

@@ -5,12 +5,15 @@ last stable offset when the marker was appended. Entries are in the order of the
 """
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 from headwater.log.index_file import IndexFile
 
 VERSION = 0
+_LAST = 3
+"""The place of the last offset in an entry."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -36,6 +39,34 @@ class AbortedIndex(IndexFile):
     def __iter__(self) -> Iterator[AbortedTransaction]:
         for _, *aborted in self.ENTRY.iter_unpack(self.entries):
             yield AbortedTransaction(*aborted)
+
+    def load(self) -> None:
+        """Read the file if it was not read yet: `damaged` is known after that."""
+        if self._entries is None:
+            self._load()
+
+    def overlapping(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
+        """Return the transactions with offsets from `start` to before `end`.
+
+        The flag says whether later segments may have more of them.
+        """
+        entries, unpack, size = self.entries, self.ENTRY.unpack_from, self.ENTRY.size
+        ranks = range(len(entries) // size)
+        rank = bisect_left(ranks, start, key=lambda rank: unpack(entries, rank * size)[_LAST])
+        found = []
+        for _, producer_id, first, last, stable in self.ENTRY.iter_unpack(
+            memoryview(entries)[rank * size :]
+        ):
+            if first < end:
+                found.append(AbortedTransaction(producer_id, first, last, stable))
+            if stable >= end:
+                # Transactions that ended after this one began at `stable` or later.
+                return found, False
+        return found, True
+
+    def unsaved(self) -> tuple[int, bytes] | None:
+        """Return what the file lacks: nothing while it is damaged, or it would look intact."""
+        return None if self.damaged else super().unsaved()
 
     def cut_from(self, offset: int) -> None:
         """Drop the transactions whose markers are at or above the (absolute) offset."""

@@ -84,17 +84,27 @@ def replay_producers(
 
     Start with the newest intact snapshot at or below the end and read the batch headers from there.
     """
-    producers.restore(())
-    start = segments.start_offset
-    for offset in snapshots.offsets(segments.files, segments.directory):
-        if start <= offset <= log_end and _restore(segments, producers, offset):
-            start = offset
-            break
+    start = _restore_newest(segments, producers, log_end)
     read_bytes = _replay_from(segments, producers, start, log_end, now_ms)
     producers.commit_staged()
     # The indexes already have their aborted transactions.
     producers.aborted.clear()
     return Replayed(start, read_bytes)
+
+
+def rebuild_aborted(segments: "LogSegments", segment: Segment) -> None:
+    """Build a segment's index of aborted transactions from the batches; raise DamagedSegment.
+
+    The newest snapshot at or below the segment knows which transactions were open.
+    """
+    producers = ProducerStates()
+    start = _restore_newest(segments, producers, segment.base_offset)
+    end = segment.base_offset + 1
+    _replay_from(segments, producers, start, end, 0)
+    segment.aborted.clear()
+    for aborted in producers.aborted:
+        if aborted.last_offset >= segment.base_offset:
+            segment.aborted.append(aborted)
 
 
 def remove_snapshots(files: Files, directory: str, above: int) -> None:
@@ -104,10 +114,20 @@ def remove_snapshots(files: Files, directory: str, above: int) -> None:
             snapshots.remove(files, snapshots.stem(directory, offset))
 
 
+def _restore_newest(segments: "LogSegments", producers: ProducerStates, log_end: int) -> int:
+    """Restore the newest intact snapshot at or below `log_end`, and return its offset."""
+    start = segments.start_offset
+    for offset in snapshots.offsets(segments.files, segments.directory):
+        if start <= offset <= log_end and _restore(segments, producers, offset):
+            return offset
+    producers.restore((), start)
+    return start
+
+
 def _restore(segments: "LogSegments", producers: ProducerStates, offset: int) -> bool:
     stem = snapshots.stem(segments.directory, offset)
     try:
-        producers.restore(snapshots.read(segments.files, stem))
+        producers.restore(snapshots.read(segments.files, stem), offset)
     except (snapshots.DamagedSnapshot, OSError):
         snapshots.remove(segments.files, stem)
         return False
@@ -117,10 +137,13 @@ def _restore(segments: "LogSegments", producers: ProducerStates, offset: int) ->
 def _replay_from(
     segments: "LogSegments", producers: ProducerStates, start: int, log_end: int, now_ms: int
 ) -> int:
+    """Replay the segments that begin below `log_end`, from the batch that holds `start` on."""
     read_bytes = 0
     if start >= log_end:
         return read_bytes
     for segment in segments.from_rank(segments.rank(start)):
+        if segment.base_offset >= log_end:
+            break
         found = _find(segments, segment, start) if segment.size else None
         if found is None:
             continue

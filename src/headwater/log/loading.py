@@ -263,6 +263,9 @@ class LogLoader:
         """Rebuild the producers' states up to `log_end` and return the number of bytes read."""
         replayed = replay_producers(self._segments, self._producers, log_end, self._now_ms)
         self._state.snapshot_offset = replayed.snapshot_offset
+        start = self._segments.start_offset
+        if replayed.snapshot_offset > start:
+            self._producers.assume_unreplicated(start, replayed.snapshot_offset)
         return replayed.read_bytes
 
     def _require_flushed(self, end: int) -> None:

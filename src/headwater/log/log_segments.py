@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from headwater.errors import E, KafkaError
-from headwater.log.aborted_index import AbortedTransaction
+from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
 from headwater.log.descriptors import EXHAUSTED, Descriptors
-from headwater.log.index_rebuild import rebuild_indexes, walk_tail
+from headwater.log.index_rebuild import rebuild_aborted, rebuild_indexes, walk_tail
 from headwater.log.segment import JITTER_SHARES, DamagedSegment, Segment
 from headwater.log.settings import LogSettings
 from headwater.log.slices import Cold, FileSlice
@@ -145,14 +145,32 @@ class LogSegments:
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that overlap the offsets from `start` to before `end`."""
-        found = []
+        found: list[AbortedTransaction] = []
         for segment in self.from_rank(self.rank(start)):
-            for aborted in segment.aborted:
-                if aborted.last_offset >= start and aborted.first_offset < end:
-                    found.append(aborted)
-                if aborted.last_stable_offset >= end:
-                    return sorted(found, key=lambda row: row.first_offset)
-        return sorted(found, key=lambda row: row.first_offset)
+            rows, more = self._aborted_in(segment).overlapping(start, end)
+            found += rows
+            if not more:
+                break
+        found.sort(key=_first_offset)
+        return found
+
+    def _aborted_in(self, segment: Segment) -> AbortedIndex:
+        index = segment.aborted
+        index.load()
+        if index.damaged:
+            log.warning("%s is damaged; it is rebuilt", index.path)
+            self.unsaved_from = min(self.unsaved_from, segment.base_offset)
+            self.repairing(segment, lambda: rebuild_aborted(self, segment))
+        return index
+
+    def end_of(self, found: FileSlice, log_end: int) -> int:
+        """Return an offset above every batch of the slice, as near as the index knows."""
+        segment = found.segment
+        relative = segment.index.after_position(found.position + found.size)
+        if relative >= 0:
+            return segment.base_offset + relative
+        rank = bisect_right(self._list, segment.base_offset, key=_base_offset)
+        return self._list[rank].base_offset if rank < len(self._list) else log_end
 
     def batch_holding(self, segment: Segment, offset: int) -> tuple[int, int]:
         """Return position and base offset of the batch that holds `offset`; the end if none does."""
@@ -364,6 +382,10 @@ def _no_jitter(_: int) -> int:
 
 def _ignore(_: str) -> None:
     pass
+
+
+def _first_offset(aborted: AbortedTransaction) -> int:
+    return aborted.first_offset
 
 
 def _base_offset(segment: Segment) -> int:

@@ -36,6 +36,11 @@ class OffsetIndex(IndexFile):
         """Return the last entry at or before a file position, or (-1, 0)."""
         return self._floor(position, 1)
 
+    def after_position(self, position: int) -> int:
+        """Return the offset of the first entry at or after a file position, or -1."""
+        rank = self._rank(position - 1, 1)
+        return self._entry(rank + 1)[0] if rank < self.count else -1
+
     def cut_from(self, relative_offset: int) -> None:
         """Drop the entries at and above the offset."""
         self.cut(self._rank(relative_offset - 1, 0))

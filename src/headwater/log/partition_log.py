@@ -147,8 +147,7 @@ class PartitionLog:
             self.epochs.assign(epoch, start)
         if self.epochs.must_be_saved:
             self.epochs.save()
-        self.producers.restore(former.producers)
-        self.producers.restore_transactions(self.log_end_offset)
+        self.producers.restore(former.producers, self.log_end_offset)
         self.advance_start(former.log_start_offset)
         self.configure(former.settings)
 
@@ -298,7 +297,9 @@ class PartitionLog:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Return the offset before which a read-committed consumer may read."""
-        return self.producers.last_stable_offset(high_watermark)
+        stable = self.producers.last_stable_offset(high_watermark)
+        # DeleteRecords and retention may have removed the start of an open transaction.
+        return stable if stable == high_watermark else max(stable, self.log_start_offset)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that overlap the offsets from `start` to before `end`."""
@@ -336,7 +337,7 @@ class PartitionLog:
         self._begin_truncation(start)
         self.segments.replace_all(start, self.staging.now_ms)
         self.epochs.clear()
-        self.producers.restore(())
+        self.producers.restore((), 0)
         self.log_start_offset = start
         self._end_truncation(start)
         self.epochs.save(sync=True)

@@ -242,10 +242,11 @@ class ProducerStates:
         self._undo.clear()
         self.restore_transactions(log_end)
 
-    def restore(self, producers: Iterable[ProducerStateEntry]) -> None:
-        """Replace all states by those of a snapshot."""
+    def restore(self, producers: Iterable[ProducerStateEntry], log_end: int) -> None:
+        """Replace all states by those of a snapshot at `log_end`, and their transactions with them."""
         self._states = {producer[0]: producer[1:] for producer in producers}
         self._undo.clear()
+        self.restore_transactions(log_end)
 
     def restore_transactions(self, log_end: int) -> None:
         """Restore the open transactions from the states of a log that ends at `log_end`."""
@@ -253,9 +254,17 @@ class ProducerStates:
         self._transactions.restore(rows, log_end)
         self.aborted.clear()
 
+    def assume_unreplicated(self, start: int, end: int) -> None:
+        """Treat everything from `start` on as unstable until the high watermark reaches `end`."""
+        self._transactions.assume_unreplicated(start, end)
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Return the offset before which a read-committed consumer may read."""
         return self._transactions.stable(high_watermark)
+
+    def forget_replicated(self, high_watermark: int) -> None:
+        """Free what is known of transactions that ended below the high watermark."""
+        self._transactions.forget_replicated(high_watermark)
 
     def expire(self, before_ms: int) -> int:
         """Drop the producers that are silent since `before_ms` and have no open transaction."""

@@ -86,6 +86,7 @@ class Following:
             elif partition_log.epochs.must_be_saved:
                 replica.epoch_saves.save()
         replica.carry_out(replica.partition.leader_hw_received(high_watermark))
+        partition_log.producers.forget_replicated(replica.high_watermark)
         committed = min(leader_log_start, replica.high_watermark)
         if committed > partition_log.log_start_offset:
             partition_log.advance_start(committed)

@@ -58,8 +58,7 @@ class Replica:
     __slots__ = (
         "_committing", "_held", "_inbox", "_staging", "_waiters", "_writing", "dirty", "end_watchers",
         "epoch_saves", "flushes", "following", "host", "leading", "log", "offline", "partition", "policy", "refusal",
-        "topic_id", "topic_partition", "upkeep",
-        "watchers",
+        "topic_id", "topic_partition", "upkeep", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -261,13 +260,11 @@ class Replica:
         self._commit_later(pending, self._staging.stage_built(batch, epoch, now_ms))
 
     def append_marker(self, marker: bytearray, pending: Pending) -> None:
-        """Stage the end of a transaction, completed like acks=all.
-
-        A marker has no sequence: it is fenced by the epochs of its producer and its coordinator.
-        """
+        """Stage the end of a transaction, fenced by epochs and completed like acks=all."""
         self._require_writable()
         epoch, now_ms = self.partition.leader_epoch, self.host.wall_ms()
         self._commit_later(pending, self._staging.stage_marker(marker, epoch, now_ms))
+        self.log.producers.forget_replicated(self.partition.high_watermark)
 
     def _commit_later(self, pending: Pending, offsets: tuple[int, int]) -> None:
         pending.base_offset, pending.last_offset = offsets
@@ -485,9 +482,10 @@ class Replica:
         if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
             raise KafkaError(E.OFFSET_OUT_OF_RANGE)
 
-    def aborted_transactions(self, start: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions among the committed records from `start` on."""
-        return self.log.aborted_transactions(start, self.partition.high_watermark)
+    def aborted_transactions(self, start: int, found: FileSlice) -> list[AbortedTransaction]:
+        """Return the aborted transactions among the committed records of a slice from `start` on."""
+        end = self.log.segments.end_of(found, self.log.log_end_offset)
+        return self.log.aborted_transactions(start, min(end, self.partition.high_watermark))
 
     def offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to this one and its end, (-1, -1) if unknown (KIP-320)."""

@@ -9,17 +9,19 @@ from headwater.log.flushing import BYTES_PER_PRODUCER, FEW_PRODUCERS, FlushWork
 from headwater.log.segment import JITTER_SHARES, Segment
 from headwater.log.settings import LogSettings
 from headwater.log.time_lookup import TimeLookup
-from headwater.records.batch import read_header
+from headwater.records.batch import batches, read_header
 from headwater.records.checksum import crc32c
 from headwater.records.control import Marker, build_marker
 from headwater.seams.files import OsFiles
 from tests.unit.log.support import (
     NOW,
+    PARTITION,
     LossyFiles,
     append,
     batch,
     created,
     flush,
+    opened,
     reopened,
     replicate,
     stage,
@@ -525,6 +527,70 @@ def test_transactions_hold_the_last_stable_offset_until_their_marker_is_replicat
     assert log.aborted_transactions(0, 6) == expected
     dirs, log = reopened(_, tmp_path, clean=True)
     assert log.aborted_transactions(2, 6) == expected
+    assert log.last_stable_offset(6) == 6
+
+
+def abort(log, producer):
+    log.staging.stage_marker(build_marker(Marker(producer, 0, False, 0), now=1), 0, 1)
+    log.write_staged()
+
+
+def test_a_slice_names_the_aborted_transactions_of_its_own_batches(tmp_path):
+    _, log = created(tmp_path, LogSettings(segment_bytes=3_000, index_interval_bytes=100))
+    for number in range(60):
+        append(log, 1, producer=number, sequence=0, transactional=True)
+        abort(log, number)
+    end = log.log_end_offset
+    found = log.read(40, end, 500, True)
+    upper = log.segments.end_of(found, end)
+    assert found.segment is not log.segments.active
+    named = [row.first_offset for row in log.aborted_transactions(40, upper)]
+    assert named[0] == 40
+    assert named == list(range(40, named[-1] + 1, 2))
+    last = [header.last_offset for _, header in batches(found.load())][-1]
+    assert last < upper <= last + 4
+    tail = log.read(end - 2, end, 1 << 20, True)
+    assert log.segments.end_of(tail, end) == end
+
+
+def test_a_damaged_index_of_aborted_transactions_is_rebuilt_before_it_is_saved(tmp_path):
+    dirs, log = created(tmp_path)
+    for producer in (1, 2):
+        append(log, 1, producer=producer, sequence=0, transactional=True)
+    flush(log, dirs)
+    log.roll(NOW)
+    abort(log, 1)
+    abort(log, 2)
+    expected = log.aborted_transactions(0, 4)
+    assert len(expected) == 2
+    dirs.close({})
+    (index,) = (tmp_path / "topic-0").glob("*.txnindex")
+    index.write_bytes(index.read_bytes()[:-1])
+    dirs = opened(tmp_path)
+    dirs.close({})
+    dirs = opened(tmp_path)
+    assert dirs.logs[PARTITION].aborted_transactions(0, 4) == expected
+    _, log = reopened(dirs, tmp_path, clean=True)
+    assert log.aborted_transactions(0, 4) == expected
+    assert not log.segments.active.aborted.damaged
+
+
+def test_records_deleted_from_an_open_transaction_are_not_awaited(tmp_path):
+    _, log = created(tmp_path)
+    append(log, 4, producer=1, sequence=0, transactional=True)
+    append(log, 1)
+    log.advance_start(3)
+    assert log.last_stable_offset(5) == 3
+
+
+def test_replicated_transactions_are_forgotten_without_readers(tmp_path):
+    _, log = created(tmp_path)
+    for producer in range(4):
+        append(log, 1, producer=producer, sequence=0, transactional=True)
+        abort(log, producer)
+    log.producers.forget_replicated(5)
+    # The transaction that ended at offset 3 is replicated, even if the question is an older one.
+    assert log.last_stable_offset(3) == 3
     assert log.last_stable_offset(6) == 6
 
 

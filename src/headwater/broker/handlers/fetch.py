@@ -32,6 +32,7 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained
 from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH
+from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
 from headwater.security.rights import READ_TOPIC
@@ -109,6 +110,7 @@ class _Fetch:
         self.fetch_context = fetch_context
         self.reader = reader
         self.isolation = reader.isolation
+        self._committed = reader.isolation is FetchIsolation.LAST_STABLE
         self._throttle = FollowerThrottle.of(context, reader)
         selector = context.settings.replica_selector_class
         self._sends_marks = reader.is_follower and selector is not None
@@ -451,7 +453,9 @@ class _Fetch:
         return response
 
     def _partition_answer(self, part: Part) -> _PartitionAnswer:
-        replica = part.replica
+        replica, aborted = part.replica, None
+        if self._committed and replica is not None and part.failure is None:
+            aborted = aborted_transactions(part, replica)
         answer = _PartitionAnswer(
             partition_index=part.want.key[1],
             high_watermark=-1,
@@ -476,5 +480,5 @@ class _Fetch:
         answer.preferred_read_replica = part.preferred
         if part.divergence is not None:
             answer.diverging_epoch = part.divergence
-        answer.aborted_transactions = aborted_transactions(part, replica, self.isolation)
+        answer.aborted_transactions = aborted
         return answer

@@ -7,7 +7,6 @@ from headwater.broker.fetch_session import FetchPartition
 from headwater.errors import E, KafkaError
 from headwater.log.slices import FileSlice, SliceStream
 from headwater.model import NO_EPOCH
-from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
@@ -106,18 +105,23 @@ def divergence(replica: Replica, want: FetchPartition) -> Divergence | None:
 
 
 def aborted_transactions(
-    part: Part, replica: Replica, isolation: FetchIsolation
+    part: Part, replica: Replica
 ) -> list[FetchResponse.AbortedTransaction] | None:
-    """Return the aborted transactions among the records, for a read_committed consumer only."""
-    if isolation is not FetchIsolation.LAST_STABLE:
-        return None
-    if not part.records:
+    """Return the aborted transactions among the records of a read_committed consumer.
+
+    Without the whole list, the consumer gets the error and no records.
+    """
+    if not part.records or part.found is None:
         return []
+    try:
+        aborted = replica.aborted_transactions(part.want.fetch_offset, part.found)
+    except (OSError, KafkaError) as failure:
+        part.fail(failure)
+        part.records = None
+        return None
     return [
-        FetchResponse.AbortedTransaction(
-            producer_id=aborted.producer_id, first_offset=aborted.first_offset
-        )
-        for aborted in replica.aborted_transactions(part.want.fetch_offset)
+        FetchResponse.AbortedTransaction(producer_id=row.producer_id, first_offset=row.first_offset)
+        for row in aborted
     ]
 
 
