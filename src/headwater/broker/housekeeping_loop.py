@@ -26,6 +26,8 @@ log = logging.getLogger("headwater.server")
 
 FLUSH_CHECK_S = 0.5
 """A flush slows concurrent writes, so heavy load is flushed twice a second, not every 64 MiB."""
+AGE_CHECK_MS = 5000
+"""How often the age of unflushed data is checked: a log that is not written meanwhile is due only by it."""
 FLUSHED_CHECK_S = 0.25
 LOGS_PER_CHECK = 500
 """A broker with N times as many logs writes the checkpoint after N + 1 checks: 10,000 every 5 s."""
@@ -59,6 +61,9 @@ class Housekeeping:
         self._last_time = last_time
         self._looked_ms = context.clock.monotonic_ms()
         """When the written partitions were last checked."""
+        self._aging: dict[Replica, None] = {}
+        """Partitions with unflushed data whose flush becomes due by its age, or by more writes."""
+        self._ages_checked_ms = self._looked_ms
         self._due: deque[Replica] = deque()
         """Partitions that wait for a flush."""
         self._lanes = 0
@@ -122,6 +127,9 @@ class Housekeeping:
     async def _flush(self) -> None:
         now_ms = self._context.clock.monotonic_ms()
         written, self._context.tick.written = self._context.tick.written, {}
+        if now_ms - self._ages_checked_ms >= AGE_CHECK_MS:
+            written = {**self._aging, **written}
+            self._aging, self._ages_checked_ms = {}, now_ms
         for rank, replica in enumerate(written):
             if rank % CHUNK == CHUNK - 1:
                 await asyncio.sleep(0)
@@ -129,7 +137,9 @@ class Housekeeping:
                 continue
             if replica.flushes.announce(now_ms, self._looked_ms):
                 self._due.append(replica)
-            else:
+            elif replica.flushes.due_by_age:
+                self._aging[replica] = None
+            elif replica.flushes.pending:
                 self._context.tick.written[replica] = None
         self._looked_ms = now_ms
         while self._due and self._lanes < FLUSH_LANES:

@@ -419,6 +419,16 @@ class PartitionLog:
             or bool(self.snapshots)
         )
 
+    @property
+    def is_dirty(self) -> bool:
+        """Return whether something was written since the last flush was collected."""
+        return self._dirty_since_ms != CLEAN
+
+    @property
+    def flushes_by_age(self) -> bool:
+        """Return whether it has unflushed data and no `flush.ms` of its own that asks for haste."""
+        return self._dirty_since_ms != CLEAN and self.settings.flush_ms >= FLUSH_MS
+
     def unflushed(self, *, closing: bool = False) -> FlushWork | None:
         """Return the work of a flush: run it on a file thread, then pass it to `mark_flushed`."""
         if snapshot_due(self, closing=closing):

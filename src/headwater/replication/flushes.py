@@ -65,6 +65,16 @@ class Flushes:
         self.flushing = True
         return True
 
+    @property
+    def pending(self) -> bool:
+        """Return whether the log has unflushed data, or a flush that may fail is under way."""
+        return self.flushing or self._replica.log.is_dirty
+
+    @property
+    def due_by_age(self) -> bool:
+        """Return whether unflushed data needs no flush until it is old, unless more is written."""
+        return not self.flushing and self._replica.log.flushes_by_age
+
     def begin(self) -> FlushWork | None:
         """Return the work of an announced flush for a file thread; None if there is none."""
         work = self._replica.log.unflushed()

@@ -7,9 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from headwater.broker.disk_reserve import SIZE, DiskReserve
-from headwater.broker.housekeeping_loop import FLUSH_BITE, FLUSH_LANES, Housekeeping
+from headwater.broker.housekeeping_loop import (
+    AGE_CHECK_MS,
+    FLUSH_BITE,
+    FLUSH_LANES,
+    Housekeeping,
+)
 from headwater.log.settings import LogSettings
 from headwater.model import TopicPartition
+from headwater.replication.flushes import Flushes
 from headwater.replication.upkeep import Upkeep
 from headwater.seams.clock import SystemClock
 from headwater.seams.files import OsFiles
@@ -115,6 +121,52 @@ def test_many_flushes_run_in_few_calls_and_two_at_a_time():
     assert all(replica.ended == ["flushed"] for replica in replicas)
     assert tasks.most <= FLUSH_LANES
     assert tasks.calls == -(-PARTITIONS // FLUSH_BITE)
+
+
+class ManualClock:
+    now_ms = 0
+
+    def monotonic_ms(self):
+        return self.now_ms
+
+
+@pytest.mark.parametrize(("flush_ms", "checks"), [(1 << 60, 2), (1000, 21)])
+def test_unflushed_logs_are_checked_again_only_when_one_may_be_due(tmp_path, flush_ms, checks):
+    """Thousands of logs that were written once must not be checked twice a second."""
+    dirs = opened(tmp_path)
+    log = dirs.create(TopicPartition("t", 0), bytes(16), LogSettings(flush_ms=flush_ms), NOW)
+    append(log, 1)
+    looked = []
+
+    class NeverDue(Flushes):
+        def announce(self, now_ms, looked_ms):
+            looked.append(now_ms)
+            return False
+
+    replica = FakeReplica(0)
+    replica.log = log
+    replica.flushes = NeverDue(replica)
+
+    async def run():
+        housekeeping = keeper([replica], CountingTasks())
+        clock = housekeeping._context.clock = ManualClock()
+        housekeeping._ages_checked_ms = 0
+        for clock.now_ms in range(0, 9000 + 1, 450):
+            await housekeeping._flush()
+        begun = len(looked)
+        append(log, 1)
+        housekeeping._context.tick.written[replica] = None
+        await housekeeping._flush()
+        assert len(looked) == begun + 1
+        log.mark_flushed(log.unflushed())
+        housekeeping._context.tick.written[replica] = None
+        clock.now_ms += AGE_CHECK_MS
+        await housekeeping._flush()
+        assert not housekeeping._context.tick.written
+        assert not housekeeping._aging
+        return begun
+
+    assert asyncio.run(run()) == checks
 
 
 def test_one_flush_that_fails_does_not_concern_its_neighbors():
