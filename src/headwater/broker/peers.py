@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from headwater.errors import E, KafkaError, error_of
@@ -52,9 +51,12 @@ AddressOf: TypeAlias = Callable[[int], Address | None]
 
 
 class _PeerRequest(Generic[Answer]):
-    """A pending request; `on_reply` is called once, at the latest when `timer` fires."""
+    """A pending request; `on_reply` is called once, at the latest when `timer` fires.
 
-    __slots__ = ("answer", "on_reply", "request", "timer", "version")
+    It receives its own frame: an answer is handled where it arrives, without a round of the loop.
+    """
+
+    __slots__ = ("answer", "on_reply", "request", "stream", "timer", "version")
 
     def __init__(
         self,
@@ -67,10 +69,10 @@ class _PeerRequest(Generic[Answer]):
         self.answer = answer
         self.version = version
         self.on_reply: Callable[[Answer | KafkaError], None] | None = on_reply
+        self.stream: ClientConnection | None = None
         self.timer: Timer | None = None
 
-    @property
-    def answered(self) -> bool:
+    def done(self) -> bool:
         return self.on_reply is None
 
     def reply(self, result: Answer | KafkaError) -> None:
@@ -79,6 +81,31 @@ class _PeerRequest(Generic[Answer]):
             self.timer.cancel()
         if on_reply is not None:
             on_reply(result)
+
+    def start(self, stream: ClientConnection) -> None:
+        """Send it; KafkaError if the other broker has no version of it."""
+        if self.version is None:
+            self.version = stream.version_for(self.request)
+        self.stream = stream
+        stream.start_for(self, self.request, self.version)
+
+    def set_result(self, frame: Frame) -> None:
+        """The answer arrived."""
+        assert self.stream is not None
+        assert self.version is not None
+        result: Answer | KafkaError
+        try:
+            result = self.stream.decode(frame, self.answer, self.version)
+        except KafkaError as unreadable:
+            result = unreadable
+        try:
+            self.reply(result)
+        except Exception:
+            log.exception("handling an answer to %s failed", type(self.request).__name__)
+
+    def set_exception(self, why: KafkaError) -> None:
+        """The stream broke; the caller hears of it later, never within its own call."""
+        asyncio.get_running_loop().call_soon(self.reply, why)
 
 
 class PeerConnection:
@@ -152,36 +179,9 @@ class PeerConnection:
 
     def _start(self, stream: ClientConnection, sent: _PeerRequest[Any]) -> None:
         try:
-            version = sent.version
-            if version is None:
-                version = stream.version_for(sent.request)
-            frame = stream.start(sent.request, version)
+            sent.start(stream)
         except KafkaError as refused:
             asyncio.get_running_loop().call_soon(sent.reply, refused)
-        else:
-            frame.add_done_callback(partial(self._replied, stream, sent, version))
-
-    def _replied(
-        self,
-        stream: ClientConnection,
-        sent: _PeerRequest[Any],
-        version: int,
-        frame: "asyncio.Future[Frame]",
-    ) -> None:
-        if frame.cancelled():
-            return
-        failure = frame.exception()
-        if sent.answered:
-            return
-        result: Struct | KafkaError
-        if failure is None:
-            try:
-                result = stream.decode(frame.result(), sent.answer, version)
-            except KafkaError as unreadable:
-                result = unreadable
-        else:
-            result = failure if isinstance(failure, KafkaError) else self._broken(failure)
-        sent.reply(result)
 
     def _timed_out(self, sent: _PeerRequest[Any], limit_ms: int) -> None:
         late = KafkaError(
@@ -205,9 +205,6 @@ class PeerConnection:
         return KafkaError(
             E.BROKER_NOT_AVAILABLE, f"broker {self.broker_id} cannot be reached: {why}"
         )
-
-    def _broken(self, why: object) -> KafkaError:
-        return KafkaError(E.NETWORK_EXCEPTION, f"the connection to broker {self.broker_id}: {why}")
 
     # -- connecting
 

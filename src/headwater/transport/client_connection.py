@@ -8,7 +8,7 @@ owner opens another.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from headwater import __version__
 from headwater.errors import E, KafkaError, error_of
@@ -29,6 +29,19 @@ Read = Callable[[Frame], T]
 _LAST_CORRELATION_ID = 2**31 - 1
 
 
+class FrameReceiver(Protocol):
+    """Gets the answer to one request as a frame; the part of a future that a connection uses."""
+
+    def done(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+
+    def set_result(self, frame: Any, /) -> None:
+        """The answer arrived; must not raise."""
+
+    def set_exception(self, why: Any, /) -> None:
+        """No answer will come; may be called while the connection is being closed."""
+
+
 class ClientConnection(asyncio.BufferedProtocol):
     """A stream to one broker. Create it with `ClientConnection.open`."""
 
@@ -38,7 +51,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._timeout_s = timeout_s
         self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader()
-        self._waiting: deque[tuple[int, asyncio.Future[Any], Read[Any]]] = deque()
+        self._waiting: deque[tuple[int, FrameReceiver, Read[Any]]] = deque()
         self._used_s = 0.0
         self._giving_up: asyncio.TimerHandle | None = None
         self._sent = 0
@@ -101,6 +114,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         timer.
         """
         return self.start_reading(request, version, _as_it_is)
+
+    def start_for(self, receiver: FrameReceiver, request: Struct, version: int) -> None:
+        """Send `request` now; `receiver` gets the frame of its answer as soon as it arrives.
+
+        It is called before the loop does anything else; no future is made.
+        """
+        correlation_id = self._write(request, version)
+        self._waiting.append((correlation_id, receiver, _as_it_is))
 
     def start_reading(self, request: Struct, version: int, read: Read[T]) -> "asyncio.Future[T]":
         """Send `request` now; `read` gets the answer as soon as it arrives.
@@ -289,7 +310,7 @@ def _as_it_is(frame: Frame) -> Frame:
     return frame
 
 
-def _complete(reply: "asyncio.Future[T]", read: Read[T], frame: Frame) -> None:
+def _complete(reply: FrameReceiver, read: Read[Any], frame: Frame) -> None:
     """Complete the future with what `read` returns or raises."""
     try:
         result = read(frame)
