@@ -23,6 +23,7 @@ _INCUBATOR: Final = "WARNING: Using incubator modules"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _WORKER: Final = ("pyspark/daemon.py", "PySpark daemon failed to flush")
 _CLOSED: Final = ("BrokenPipeError", "ConnectionResetError")
+_LONGEST: Final = 500  # lines; a traceback whose end was lost does not hold the lines after it
 
 
 def start_jvm(settings: Mapping[str, str]) -> None:
@@ -70,7 +71,11 @@ def _relay(lines: Iterable[bytes]) -> None:
 
 
 def without_noise(lines: Iterable[str]) -> Iterator[str]:
-    """Yield all lines except those that need no action; a traceback is held until its last line."""
+    """Yield all lines except those that need no action.
+
+    A traceback is held until its last line. Workers that end together mix the lines of their tracebacks,
+    so these are held until each has ended.
+    """
     held: list[str] = []
     for line in lines:
         if held or line.startswith((_TRACEBACK, _WORKER[1])):
@@ -84,10 +89,15 @@ def without_noise(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _is_whole(held: list[str]) -> bool:
-    """Whether the last line is the exception itself."""
-    return not held[-1].startswith((" ", _TRACEBACK, _WORKER[1]))
+    """Whether every traceback has its last line, the exception itself."""
+    begun = sum(line.startswith(_TRACEBACK) for line in held)
+    return 0 < begun <= len(_exceptions(held)) or len(held) > _LONGEST
 
 
 def _is_noise(held: list[str]) -> bool:
     from_worker = any(mark in line for line in held for mark in _WORKER)
-    return from_worker and held[-1].startswith(_CLOSED)
+    return from_worker and all(line.startswith(_CLOSED) for line in _exceptions(held))
+
+
+def _exceptions(held: list[str]) -> list[str]:
+    return [line for line in held if not line.startswith((" ", _TRACEBACK, _WORKER[1]))]

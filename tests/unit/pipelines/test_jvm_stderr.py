@@ -30,6 +30,18 @@ def test_a_worker_whose_socket_was_closed_leaves_no_traceback():
         assert shown("before\n", noise, "after\n") == "before\nafter\n"
 
 
+def test_tracebacks_of_workers_that_end_together_are_dropped_line_by_line():
+    lines = [line for line in WORKER.splitlines(keepends=True) for _ in range(2)]
+    head, rest = WORKER.split("\n", 1)
+    for mixed in ("".join(lines), f"{head}\n{head}\n{rest}{rest}"):
+        assert shown("before\n", mixed, "after\n") == "before\nafter\n"
+
+
+def test_a_failure_mixed_with_a_closed_socket_is_shown():
+    mixed = "".join(sum(zip(WORKER.splitlines(True), OURS.splitlines(True), strict=True), ()))
+    assert shown(mixed, "after\n") == mixed + "after\n"
+
+
 def test_the_note_about_the_incubator_module_is_dropped():
     assert shown("WARNING: Using incubator modules: jdk.incubator.vector\n", "next\n") == "next\n"
 
@@ -43,3 +55,6 @@ def test_every_other_traceback_passes_unchanged():
 
 def test_a_traceback_that_is_cut_off_is_not_swallowed():
     assert shown(OURS[:60]) == OURS[:60]
+    long = OURS[:60] + "\n" + "  more\n" * 1000
+    seen = without_noise(iter([*long.splitlines(keepends=True), "not reached\n"]))
+    assert next(seen) == OURS.splitlines(keepends=True)[0]

@@ -72,6 +72,7 @@ def archive(
             damage then affects both.
         clock: For the time in the manifest.
     """
+    _require_outside_of_data_folders(to, sources)
     with _locked(to):
         run = _Run(os.path.abspath(to), include_active, link, clock or SystemClock())
         for source in sources:
@@ -318,6 +319,18 @@ def _remove_leftovers(folder: str) -> None:
     for name in os.listdir(folder):
         if name.endswith(_TEMPORARY):
             os.unlink(os.path.join(folder, name))
+
+
+def _require_outside_of_data_folders(to: str, sources: Sequence[ArchiveSource]) -> None:
+    """Refuse an archive among a broker's own folders: it sets aside folders that no topic has."""
+    target = os.path.realpath(to)
+    for log_dir in {os.path.dirname(os.path.realpath(source.folder)) for source in sources}:
+        if os.path.commonpath([target, log_dir]) == log_dir:
+            raise KafkaError(
+                E.INVALID_REQUEST,
+                f"{to} is in the data folder {log_dir} of the broker: archive to a folder outside "
+                "of it",
+            )
 
 
 @contextmanager

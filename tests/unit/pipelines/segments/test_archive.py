@@ -280,6 +280,15 @@ def test_two_runs_do_not_share_an_archive(data, to):
     assert offsets(run(data, to)) == [(0, 6), (6, 12)]
 
 
+@pytest.mark.parametrize("inside", ["", "copies", "copies-1", "orders-0"])
+def test_an_archive_among_the_broker_s_own_folders_is_refused(data, inside):
+    before = sorted(data.rglob("*"))
+    with pytest.raises(KafkaError, match="outside of it"):
+        run(data, data / inside)
+    assert sorted(data.rglob("*")) == before
+    assert offsets(run(data, f"{data}-copies")) == [(0, 6), (6, 12)]
+
+
 def test_topics_are_chosen_by_name_and_internal_ones_only_so(data):
     segment(data / "__consumer_offsets-0", 0, [batch(0)])
     assert [source.partition.topic for source in sources_in(str(data))] == ["orders"]
