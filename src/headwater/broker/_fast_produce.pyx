@@ -89,6 +89,7 @@ cdef enum:
     UNTIMED = 127
     NOT_TIMED = -1
     NO_TIMESTAMP = -1
+    NO_OFFSET = -1
     SHORT = 4096  # checksums of more bytes are computed by the package, which is faster at these
 
 cdef int64_t FAR = 1 << 62
@@ -270,6 +271,10 @@ cdef class StagedBatch:
     cdef public int64_t last_offset
     cdef public int64_t append_time
     cdef public bint parked
+
+    @property
+    def transaction(self):
+        return None
 
 
 @cython.final
@@ -495,6 +500,7 @@ cdef bint admit(
     first = <int32_t>get_32(at + 53)
     if (
         PyLong_AsLongLong(<object>PyTuple_GET_ITEM(state, 0)) != epoch
+        or PyLong_AsLongLong(<object>PyTuple_GET_ITEM(state, 5)) != NO_OFFSET
         or (PyLong_AsLongLong(<object>PyTuple_GET_ITEM(state, 1)) + 1) & LAST_SEQUENCE != first
     ):
         return False

@@ -19,6 +19,7 @@ from headwater.broker.handlers import (
     group_offsets,
     groups,
     log_dirs,
+    markers,
     metadata,
     offsets,
     produce,
@@ -26,6 +27,7 @@ from headwater.broker.handlers import (
     reassignments,
     sasl,
     topics,
+    transactional_offsets,
 )
 from headwater.broker.turns import Steps
 from headwater.errors import E
@@ -53,6 +55,7 @@ from headwater.security.rights import (
     READ_GROUP,
     READ_TOPIC,
     WRITE_TOPIC,
+    WRITE_TRANSACTIONAL_ID,
     Right,
 )
 from headwater.wire.apis import (
@@ -182,7 +185,12 @@ def _the_cluster(request: Any, body: Any) -> str:
 # -- the table
 
 _ROWS = (
-    ServedApi(API[0], produce.handle_produce, _each(WRITE_TOPIC), QuotaKind.PRODUCE),
+    ServedApi(
+        API[0],
+        produce.handle_produce,
+        _each(WRITE_TOPIC, WRITE_TRANSACTIONAL_ID),
+        QuotaKind.PRODUCE,
+    ),
     ServedApi(
         API[1],
         fetch.handle_fetch,
@@ -276,6 +284,22 @@ _ROWS = (
         ),
     ),
     ServedApi(API[23], offsets.handle_offset_for_leader_epoch, _each(DESCRIBE_TOPIC)),
+    ServedApi(
+        API[27],
+        markers.handle_write_txn_markers,
+        _each(ALTER_CLUSTER, CLUSTER_ACTION),
+        QuotaKind.EXEMPT,
+    ),
+    ServedApi(
+        API[28],
+        transactional_offsets.handle_txn_offset_commit,
+        Access(
+            WRITE_TRANSACTIONAL_ID,
+            transactional_offsets.transactional_id_of_commit,
+            transactional_offsets.refuse_txn_commit,
+            frozenset({READ_GROUP, READ_TOPIC}),
+        ),
+    ),
     ServedApi(
         API[32],
         configs.handle_describe_configs,

@@ -4,9 +4,11 @@ from functools import partial
 
 from headwater.broker.context import Context
 from headwater.broker.handlers.markers import write_markers
+from headwater.broker.handlers.transactions import add_or_verify
 from headwater.broker.marker_loop import MarkerLoop
 from headwater.broker.partition_writer import PartitionWriter
 from headwater.broker.timers import PatientTimers
+from headwater.broker.transaction_verifier import TransactionVerifier
 from headwater.broker.wall_clock import BelievedClock
 from headwater.coordination.coordinators import Coordinators
 from headwater.coordination.group_coordinator import (
@@ -32,6 +34,9 @@ def compose_coordinators(context: Context, call_later: CallLater) -> None:
     context.coordinators.add(context.groups)
     context.markers = MarkerLoop(
         context, context.peers.open, partial(write_markers, context), call_later
+    )
+    context.verifier = TransactionVerifier(
+        context, context.peers.open, partial(add_or_verify, context), call_later
     )
     context.transactions = _transactions(context, timers)
     context.coordinators.add(context.transactions)

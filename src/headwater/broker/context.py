@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from headwater.broker.peers import Peers
     from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
+    from headwater.broker.transaction_verifier import TransactionVerifier
     from headwater.controller.controller_loop import ControllerLoop
     from headwater.coordination.coordinators import Coordinators
     from headwater.coordination.group_coordinator import GroupCoordinator
@@ -111,6 +112,7 @@ class Context:
     groups: "GroupCoordinator" = field(init=False)
     transactions: "TransactionCoordinator" = field(init=False)
     markers: "MarkerLoop" = field(init=False)
+    verifier: "TransactionVerifier" = field(init=False)
     producer_ids: "ProducerIdBlocks" = field(init=False)
     configs: "ConfigChanges" = field(init=False)
     topics_deleted: Callable[[Iterable[str]], None] = field(init=False)

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
+from headwater.coordination.shard import TransactionalProducer
 from headwater.errors import E, KafkaError
-from headwater.model import TopicPartition
+from headwater.model import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 from headwater.records.builder import build_batch
+from headwater.records.control import Marker, build_marker
 from headwater.records.record import Record
 from headwater.replication.replica import Replica
 from headwater.replication.replicas import Replicas
@@ -31,16 +33,37 @@ class PartitionWriter:
         self._off_loop = off_loop
         self._append_failed = append_failed
 
-    def stage(self, partition: int, records: list[tuple[bytes, bytes | None]], now_ms: int) -> int:
+    def stage(
+        self,
+        partition: int,
+        records: list[tuple[bytes, bytes | None]],
+        now_ms: int,
+        producer: TransactionalProducer | None = None,
+    ) -> int:
         """Append one batch and return the offset after it; KafkaError if the log refuses it."""
         replica = self._replicas.leader(self._topic, partition)
         batch = build_batch(
             [Record(index, now_ms, key, value, ()) for index, (key, value) in enumerate(records)],
             now=now_ms,
+            producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
+            producer_epoch=NO_EPOCH if producer is None else producer.epoch,
+            transactional=producer is not None,
         )
-        pending = _Staged(TopicPartition(self._topic, partition), self._append_failed)
-        replica.append_built(batch, pending)
+        pending = self._pending(partition)
+        replica.built.append(batch, pending)
         return pending.last_offset + 1
+
+    def stage_marker(
+        self, partition: int, marker: Marker, now_ms: int, transaction_version: int
+    ) -> int:
+        """Append the end of a transaction and return the offset after it."""
+        replica = self._replicas.leader(self._topic, partition)
+        pending = self._pending(partition)
+        replica.built.append_marker(build_marker(marker, now_ms), pending, transaction_version)
+        return pending.last_offset + 1
+
+    def _pending(self, partition: int) -> "_Staged":
+        return _Staged(TopicPartition(self._topic, partition), self._append_failed)
 
     def read(
         self,
@@ -103,6 +126,7 @@ class _Staged:
         "last_offset",
         "parked",
     )
+    transaction = None
 
     def __init__(self, at: TopicPartition, append_failed: Callable[[TopicPartition], None]) -> None:
         self._at = at

@@ -188,6 +188,7 @@ class FastAppend(PendingResponse):
     """A request of one batch on the fast path: both the answer's slot and the replica's pending batch."""
 
     __slots__ = ("append_time", "base_offset", "correlation_id", "last_offset", "parked", "route")
+    transaction = None
     # The replica sets both when it stages the batch.
     base_offset: int
     last_offset: int
@@ -316,6 +317,7 @@ class FastPart:
         "parked",
         "target",
     )
+    transaction = None
 
     def __init__(self, call: FastCall, target: RoutedPartition) -> None:
         self.call = call

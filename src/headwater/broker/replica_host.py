@@ -1,11 +1,15 @@
 """Implements `ReplicaHost` for the replicas of this broker."""
 
 import logging
+from collections.abc import Callable
 
 from headwater.broker.context import Context
 from headwater.broker.storage_health import StorageHealth
+from headwater.errors import KafkaError
+from headwater.model import TopicPartition
 from headwater.replication.effects import ProposeIsr
 from headwater.replication.replica import Replica
+from headwater.replication.replica_host import TransactionalWrite
 
 log = logging.getLogger("headwater.server")
 
@@ -50,6 +54,17 @@ class BrokerReplicaHost:
         self._context.coordinators.high_watermark_advanced(
             replica.topic_partition, replica.high_watermark
         )
+
+    def verify_transaction(
+        self,
+        at: TopicPartition,
+        producer_id: int,
+        epoch: int,
+        write: TransactionalWrite,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """Ask the transaction's coordinator."""
+        self._context.verifier.verify(at, producer_id, epoch, write, done)
 
     def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
         """Ask the controller to store another in-sync set."""

@@ -26,7 +26,6 @@ _PREFIXES = {
     "authorizer.class.name": "Java plug-ins are not supported; every client is allowed for now",
     "message.format.version": _OLD_FORMAT,
     "log.message.format.version": _OLD_FORMAT,
-    "transaction.partition.verification.enable": "partitions are not verified yet",
     "transaction.two.phase.commit.enable": "two-phase commit is not supported",
     "inter.broker.protocol.version": "brokers agree on versions by themselves",
 }

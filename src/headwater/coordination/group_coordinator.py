@@ -61,4 +61,5 @@ def group_coordinator(
         clock=clock,
         call_later=call_later,
         on_effect=rebalances.note,
+        transactional=lambda shard: shard,
     )

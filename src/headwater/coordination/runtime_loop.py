@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from headwater.coordination.append_errors import FAULTS_OF_PRODUCERS, as_coordinator_error
 from headwater.coordination.deadlines import Now
 from headwater.coordination.shard import (
     InternalTopic,
@@ -23,11 +24,14 @@ from headwater.coordination.shard import (
     Shard,
     Token,
     TopicImage,
+    TransactionalProducer,
+    TransactionalShard,
 )
 from headwater.errors import E, KafkaError
-from headwater.model import TopicPartition, coordinator_partition
+from headwater.model import NO_PRODUCER_ID, TopicPartition, coordinator_partition
 from headwater.records.batch import CRC_START, Buffer, batches
 from headwater.records.checksum import crc32c
+from headwater.records.control import Marker, read_marker
 from headwater.records.record import decode_records
 from headwater.seams.clock import Clock
 from headwater.seams.timers import CallLater
@@ -54,8 +58,19 @@ REPLIES_PER_TURN = 200
 class CoordinatorLog(Protocol):
     """The coordinator's topic on this broker, partition by partition."""
 
-    def stage(self, partition: int, records: list[tuple[bytes, bytes | None]], now_ms: int) -> int:
+    def stage(
+        self,
+        partition: int,
+        records: list[tuple[bytes, bytes | None]],
+        now_ms: int,
+        producer: TransactionalProducer | None = None,
+    ) -> int:
         """Append one batch and return the offset after it; KafkaError if the log refuses it."""
+
+    def stage_marker(
+        self, partition: int, marker: Marker, now_ms: int, transaction_version: int
+    ) -> int:
+        """Append the end of a transaction and return the offset after it."""
 
     def read(
         self,
@@ -181,8 +196,10 @@ class ShardRuntime(Generic[S, R]):
                     raise KafkaError(
                         E.CORRUPT_MESSAGE, f"wrong checksum at offset {header.base_offset}"
                     )
-                if not header.control:
-                    self._replay_batch(batch)
+                if header.control:
+                    self._replay_marker(batch)
+                else:
+                    self._replay_batch(batch, header.producer_id)
                 self._load_offset = header.next_offset
         if self._load_offset > before:
             self._load_bytes = LOAD_CHUNK_BYTES
@@ -193,13 +210,25 @@ class ShardRuntime(Generic[S, R]):
         else:
             raise KafkaError(E.CORRUPT_MESSAGE, f"no whole batch at offset {before}")
 
-    def _replay_batch(self, batch: memoryview) -> None:
+    def _replay_batch(self, batch: memoryview, producer_id: int) -> None:
         for record in decode_records(batch):
             known = None if record.key is None else self._decode(record.key, record.value)
             if known is None:
                 self.skipped_records += 1
             else:
-                self.shard.replay(known)
+                self._replay(known, producer_id)
+
+    def _replay(self, record: R, producer_id: int) -> None:
+        if producer_id >= 0 and self._runtime.transactional is not None:
+            self._runtime.transactional(self.shard).replay_transactional(producer_id, record)
+        else:
+            self.shard.replay(record)
+
+    def _replay_marker(self, batch: memoryview) -> None:
+        marker = read_marker(batch)
+        if marker is not None and self._runtime.transactional is not None:
+            shard = self._runtime.transactional(self.shard)
+            shard.end_transaction(marker.producer_id, commit=marker.commit)
 
     def _decode(self, key: bytes, value: bytes | None) -> R | None:
         try:
@@ -221,7 +250,7 @@ class ShardRuntime(Generic[S, R]):
         """Append, replay, then answer as soon as it is safe."""
         staged = self._staged
         try:
-            self._append(outcome.records)
+            self._append(outcome.records, outcome.producer)
         except KafkaError as failure:
             self._append_refused(outcome, failure, clean=staged == self._staged)
             return
@@ -235,17 +264,31 @@ class ShardRuntime(Generic[S, R]):
 
     def _append_refused(self, outcome: Outcome[R], failure: KafkaError, *, clean: bool) -> None:
         """Answer with the error, and load the shard again if it is ahead of the log."""
-        if not self._append_failure_logged:
+        if not self._append_failure_logged and failure.code not in FAULTS_OF_PRODUCERS:
             self._append_failure_logged = True
             log.warning("%s: append failed: %s", self._at, failure)
-        lost = _as_coordinator_error(failure)
+        lost = as_coordinator_error(failure)
         self._answer_all((token for token, _ in outcome.replies), lost)
         if clean and self.shard.survives_loss_of(outcome.records):
             self._wait_for_deadline()
         else:
             self._runtime.append_failed(self._partition)
 
-    def _append(self, new: list[R]) -> None:
+    def end_transaction(self, marker: Marker, transaction_version: int, reply: Reply) -> None:
+        """Append a marker and apply it; `reply` gets None once it is committed.
+
+        KafkaError if the shard or its log cannot take it.
+        """
+        if self.state is not ShardState.ACTIVE or self._runtime.transactional is None:
+            raise KafkaError(E.NOT_COORDINATOR)
+        now_ms = self._clock.wall_ms()
+        self._staged = self._log.stage_marker(self._partition, marker, now_ms, transaction_version)
+        shard = self._runtime.transactional(self.shard)
+        shard.end_transaction(marker.producer_id, commit=marker.commit)
+        self._held.append((self._staged, reply, None))
+        self.high_watermark_advanced(self._high_watermark)
+
+    def _append(self, new: list[R], producer: TransactionalProducer | None) -> None:
         for start in range(0, len(new), RECORDS_PER_BATCH):
             part = new[start : start + RECORDS_PER_BATCH]
             try:
@@ -253,9 +296,9 @@ class ShardRuntime(Generic[S, R]):
             except WireError as bad:
                 raise KafkaError(E.UNKNOWN_SERVER_ERROR, str(bad)) from bad
             now_ms = self._clock.wall_ms()
-            self._staged = self._log.stage(self._partition, encoded, now_ms)
+            self._staged = self._log.stage(self._partition, encoded, now_ms, producer)
             for record in part:
-                self.shard.replay(record)
+                self._replay(record, NO_PRODUCER_ID if producer is None else producer.producer_id)
 
     def high_watermark_advanced(self, high_watermark: int) -> None:
         """Answer what the high watermark covers, in order."""
@@ -326,6 +369,7 @@ class CoordinatorRuntime(Generic[S, R]):
         clock: Clock,
         call_later: CallLater,
         on_effect: Callable[[object], None] = lambda effect: None,
+        transactional: Callable[[S], TransactionalShard[R]] | None = None,
     ) -> None:
         self.topic = topic
         self.new_shard = new_shard
@@ -334,6 +378,8 @@ class CoordinatorRuntime(Generic[S, R]):
         self.clock = clock
         self.call_later = call_later
         self.on_effect = on_effect
+        # Returns the shard as one whose records may belong to transactions.
+        self.transactional = transactional
         self._topics = topics
         self._shards: dict[int, ShardRuntime[S, R]] = {}
 
@@ -377,6 +423,18 @@ class CoordinatorRuntime(Generic[S, R]):
         partition = self.partition_of(key)
         shard = None if partition is None else self._shards.get(partition)
         return shard is not None and shard.leader_epoch == leader_epoch
+
+    def end_transaction(
+        self, partition: int, marker: Marker, transaction_version: int, reply: Reply
+    ) -> None:
+        """Append a marker to a partition of the topic; `reply` gets None once it is committed.
+
+        KafkaError if the shard is not here or not loaded yet, or its log refuses the marker.
+        """
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise KafkaError(E.NOT_COORDINATOR)
+        shard.end_transaction(marker, transaction_version, reply)
 
     # -- what happens to partitions of the topic
 
@@ -429,19 +487,3 @@ def _as_reply(token: Token) -> Reply:
     if not callable(token):
         raise TypeError(f"not a reply: {token!r}")
     return token
-
-
-def _as_coordinator_error(failure: KafkaError) -> KafkaError:
-    """Map an error to a coordinator error: retry here, find the coordinator again, or fail."""
-    if failure.code in (
-        E.NOT_ENOUGH_REPLICAS,
-        E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        E.REQUEST_TIMED_OUT,
-        E.UNKNOWN_TOPIC_OR_PARTITION,
-    ):
-        return KafkaError(E.COORDINATOR_NOT_AVAILABLE, failure.message)
-    if failure.code in (E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR):
-        return KafkaError(E.NOT_COORDINATOR, failure.message)
-    if failure.code in (E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE, E.INVALID_FETCH_SIZE):
-        return KafkaError(E.UNKNOWN_SERVER_ERROR, failure.message)
-    return failure

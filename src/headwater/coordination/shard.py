@@ -18,11 +18,20 @@ Token: TypeAlias = object
 """A waiting requester. Opaque to shards; answered exactly once."""
 
 
+class TransactionalProducer(NamedTuple):
+    """The producer whose transaction records belong to."""
+
+    producer_id: int
+    epoch: int
+
+
 @dataclass(slots=True)
 class Outcome(Generic[R]):
     """The result of a command, applied in this order: records, effects, replies."""
 
     records: list[R] = field(default_factory=list)
+    producer: TransactionalProducer | None = None
+    """Set if the records take effect when the producer's transaction commits."""
     replies: list[tuple[Token, object]] = field(default_factory=list)
     effects: list[object] = field(default_factory=list)
 
@@ -60,6 +69,16 @@ class Shard(Protocol[R]):
 
     def summary(self) -> str:
         """What the shard holds, for the log, such as "3 groups"; empty if it holds nothing."""
+
+
+class TransactionalShard(Shard[R], Protocol[R]):
+    """A shard whose records may belong to transactions of producers."""
+
+    def replay_transactional(self, producer_id: int, record: R) -> None:
+        """Apply one record of an open transaction."""
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Apply the end of a producer's transaction; do nothing if it has no records here."""
 
 
 class RecordCodec(Protocol[R]):

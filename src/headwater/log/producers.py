@@ -17,7 +17,7 @@ from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.transactions import OpenTransactions
 from headwater.model import NO_EPOCH, NO_OFFSET, NO_SEQUENCE
 from headwater.records.batch import CONTROL, TRANSACTIONAL, RawHeader
-from headwater.records.control import read_marker
+from headwater.records.control import Marker, read_marker
 from headwater.records.header_fields import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -29,6 +29,8 @@ from headwater.seams.files import Buffer
 
 WINDOW: Final = 5
 LAST_SEQUENCE: Final = (1 << 31) - 1
+EPOCH_BUMP_VERSION: Final = 2
+"""The first transaction.version in which every transaction has an epoch of its own."""
 
 Batch: TypeAlias = tuple[int, int, int, int]
 """First sequence, last sequence, base offset, last offset."""
@@ -107,6 +109,11 @@ class ProducerStates:
             else:
                 _check_epoch(producer_id, epoch, known_epoch, first)
                 window = ()
+            if transaction_start != NO_OFFSET and not header[ATTRIBUTES] & TRANSACTIONAL:
+                raise KafkaError(
+                    E.INVALID_TXN_STATE,
+                    f"producer {producer_id} has a transaction open: all its batches belong to it",
+                )
         if producer_id not in self._undo:
             self._undo[producer_id] = state
         batch = (first, last, base_offset, base_offset + delta)
@@ -123,9 +130,25 @@ class ProducerStates:
         if state is not None and epoch < state[0]:
             _check_epoch(producer_id, epoch, state[0], 0)
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
-        """Raise unless the marker comes from the newest producer and coordinator epochs."""
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Return whether this epoch of the producer has a transaction open in this log."""
+        state = self._states.get(producer_id)
+        return state is not None and state[5] != NO_OFFSET and state[0] == epoch
+
+    def check_marker(self, marker: Marker, transaction_version: int) -> None:
+        """Raise unless the marker comes from the newest producer and coordinator epochs.
+
+        From transaction version 2 on, a marker has the epoch after that of its transaction. One
+        with the same epoch is late, unless it is a repetition: then no transaction is open.
+        """
+        producer_id, epoch, _, coordinator_epoch = marker
         self.check_epoch(producer_id, epoch)
+        if transaction_version >= EPOCH_BUMP_VERSION and self.in_transaction(producer_id, epoch):
+            raise KafkaError(
+                E.INVALID_PRODUCER_EPOCH,
+                f"the marker of epoch {epoch} is late: producer {producer_id} has begun another "
+                "transaction",
+            )
         state = self._states.get(producer_id)
         if state is not None and coordinator_epoch < state[4]:
             raise KafkaError(
@@ -174,10 +197,12 @@ class ProducerStates:
                 window = ()
         if producer_id not in self._undo:
             self._undo[producer_id] = state
-        last = (first + delta) & LAST_SEQUENCE
-        batch = (first, last, base_offset, base_offset + delta)
+        last = NO_SEQUENCE
+        if first != NO_SEQUENCE:  # coordinators write without sequences
+            last = (first + delta) & LAST_SEQUENCE
+            window = (*window, (first, last, base_offset, base_offset + delta))[-WINDOW:]
         self._states[producer_id] = (
-            epoch, last, (*window, batch)[-WINDOW:], now_ms, coordinator_epoch, transaction_start
+            epoch, last, window, now_ms, coordinator_epoch, transaction_start
         )  # fmt: skip
 
     def _end_transaction(self, header: RawHeader, batch: Buffer, now_ms: int) -> None:

@@ -142,15 +142,15 @@ class Staging:
             self._producers.check_epoch(header[PRODUCER_ID], header[PRODUCER_EPOCH])
         return self._stage_own(batch, header, leader_epoch, now_ms)
 
-    def stage_marker(self, marker: bytearray, leader_epoch: int, now_ms: int) -> tuple[int, int]:
+    def stage_marker(
+        self, marker: bytearray, leader_epoch: int, now_ms: int, transaction_version: int = 0
+    ) -> tuple[int, int]:
         """Stage the end of a transaction: fenced by the epochs of its producer and coordinator."""
         header: RawHeader = HEADER.unpack_from(marker)
         ending = read_marker(marker) if header[ATTRIBUTES] & CONTROL else None
         if ending is None:
             raise KafkaError(E.INVALID_RECORD, "the batch is not a transaction marker")
-        self._producers.check_marker(
-            header[PRODUCER_ID], header[PRODUCER_EPOCH], ending.coordinator_epoch
-        )
+        self._producers.check_marker(ending, transaction_version)
         return self._stage_own(marker, header, leader_epoch, now_ms)
 
     def _stage_own(

@@ -13,7 +13,8 @@ from typing import cast
 
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
-from headwater.records.batch import RawHeader
+from headwater.records.batch import TRANSACTIONAL, RawHeader
+from headwater.records.header_fields import ATTRIBUTES, PRODUCER_EPOCH, PRODUCER_ID
 from headwater.records.rewrite import prepare
 from headwater.records.rules import BatchRules
 from headwater.replication.replica_host import Pending, ReplicaHost
@@ -94,6 +95,17 @@ class Inbox:
         held = self.batches.popleft()
         held.release_memory()
         return held
+
+    def refuse(self, producer_id: int, epoch: int, failure: KafkaError) -> None:
+        """Let the transactional batches of a producer, up to that epoch, fail in their turn."""
+        for held in self.batches:
+            header = held.header
+            if (
+                header[PRODUCER_ID] == producer_id
+                and header[PRODUCER_EPOCH] <= epoch
+                and header[ATTRIBUTES] & TRANSACTIONAL
+            ):
+                held.failure = failure
 
     def pop_all(self) -> list[HeldBatch]:
         """Remove and return every batch; results of running preparations are dropped."""

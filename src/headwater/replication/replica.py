@@ -32,6 +32,7 @@ from headwater.records.validation import (
     check_records,
 )
 from headwater.replication.append_waiters import AppendWaiters
+from headwater.replication.built_batches import BuiltBatches
 from headwater.replication.effects import AdvanceHW, Effect, ProposeIsr
 from headwater.replication.epoch_saves import EpochSaves
 from headwater.replication.flushes import Flushes
@@ -44,6 +45,7 @@ from headwater.replication.partition import Partition, Role
 from headwater.replication.replica_host import Pending, ReplicaHost, Watcher
 from headwater.replication.topic_policy import TopicPolicy
 from headwater.replication.upkeep import Upkeep
+from headwater.replication.verifications import Verifications
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -56,9 +58,9 @@ class Replica:
     """One partition on this broker."""
 
     __slots__ = (
-        "_committing", "_held", "_inbox", "_staging", "_waiters", "_writing", "dirty", "end_watchers",
+        "_committing", "_held", "_inbox", "_staging", "_waiters", "_writing", "built", "dirty", "end_watchers",
         "epoch_saves", "flushes", "following", "host", "leading", "log", "offline", "partition", "policy", "refusal",
-        "topic_id", "topic_partition", "upkeep", "watchers",
+        "topic_id", "topic_partition", "upkeep", "verifications", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -90,9 +92,11 @@ class Replica:
         self.epoch_saves = EpochSaves(self)
         self.leading = Leading(self)
         self.following = Following(self)
+        self.built = BuiltBatches(self)
         self.upkeep = Upkeep(partition_log, partition)
         self._inbox = Inbox(self.topic_partition, host)
         self._held = self._inbox.batches
+        self.verifications = Verifications(self, self._inbox)
         self._waiters = AppendWaiters()
         self._writing, self._committing = self._waiters.writing, self._waiters.committing
 
@@ -224,11 +228,9 @@ class Replica:
         header = check_batch(batch, rules, now_ms, zstd_known)
         if self.refusal is not None or (acks == ACKS_ALL and not partition.enough_in_sync):
             self._refuse(header, now_ms)
-        if header[ATTRIBUTES] & TRANSACTIONAL:
-            raise KafkaError(
-                E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "this broker does not serve transactions yet",
-            )
+        if header[ATTRIBUTES] & TRANSACTIONAL and not self.verifications.admits(header, pending):
+            self.verifications.hold(batch, header, pending, acks, zstd_known)
+            return
         if (
             header[RECORD_COUNT] <= rules.walk_up_to
             or not rules.verbatim
@@ -253,31 +255,11 @@ class Replica:
         else:
             self._stage(batch, header, pending, acks, now_ms)
 
-    def append_built(self, batch: bytearray, pending: Pending) -> None:
-        """Stage a coordinator's batch, completed like acks=all."""
-        self._require_writable()
-        epoch, now_ms = self.partition.leader_epoch, self.host.wall_ms()
-        self._commit_later(pending, self._staging.stage_built(batch, epoch, now_ms))
-
-    def append_marker(self, marker: bytearray, pending: Pending) -> None:
-        """Stage the end of a transaction, fenced by epochs and completed like acks=all."""
-        self._require_writable()
-        epoch, now_ms = self.partition.leader_epoch, self.host.wall_ms()
-        self._commit_later(pending, self._staging.stage_marker(marker, epoch, now_ms))
-        self.log.producers.forget_replicated(self.partition.high_watermark)
-
-    def _commit_later(self, pending: Pending, offsets: tuple[int, int]) -> None:
+    def commit_later(self, pending: Pending, offsets: tuple[int, int]) -> None:
+        """Complete a staged batch like acks=all."""
         pending.base_offset, pending.last_offset = offsets
         self._committing.append(pending)
         self.write_soon()
-
-    def _require_writable(self) -> None:
-        if self.partition.role is not _LEADER:
-            raise self.offline or KafkaError(E.NOT_LEADER_OR_FOLLOWER)
-        if self.refusal is not None:
-            raise self.refusal
-        if not self.partition.enough_in_sync:
-            raise KafkaError(E.NOT_ENOUGH_REPLICAS)
 
     def _refuse(self, header: RawHeader, now_ms: int) -> NoReturn:
         """Refuse a valid batch: the disk is full, or too few replicas are in sync."""
@@ -396,6 +378,7 @@ class Replica:
 
     def fail_waiters(self, failure: KafkaError, start: int = 0) -> None:
         """Fail every waiter from offset `start` on and every held batch, and wake the watchers."""
+        self.verifications.fail_all(failure)
         held = self._inbox.pop_all()
         for entry in held:
             self.log.producers.batch_refused(entry.header, self.host.wall_ms())

@@ -1,9 +1,10 @@
 """The interfaces between a replica and its broker: the host, pending batches, watchers."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from headwater.errors import KafkaError
+from headwater.model import TopicPartition
 from headwater.replication.effects import ProposeIsr
 from headwater.seams.tasks import Lane
 
@@ -13,6 +14,16 @@ if TYPE_CHECKING:
 Done: TypeAlias = Callable[[object, Exception | None], None]
 
 
+class TransactionalWrite(NamedTuple):
+    """How a request writes to its transaction; its version says what its client knows."""
+
+    transactional_id: str
+    adds_partitions: bool
+    """Whether the broker adds the partition to the transaction, or the client did (KIP-890)."""
+    knows_abortable: bool
+    """Whether the client knows TRANSACTION_ABORTABLE."""
+
+
 class Pending(Protocol):
     """A pending batch; the replica calls exactly one of `complete` and `fail`, once."""
 
@@ -20,6 +31,10 @@ class Pending(Protocol):
     last_offset: int
     append_time: int
     parked: bool
+
+    @property
+    def transaction(self) -> TransactionalWrite | None:
+        """The transaction of the request, if it names one."""
 
     def park(self) -> None:
         """Set a deadline: the batch is still pending after its tick."""
@@ -67,6 +82,19 @@ class ReplicaHost(Protocol):
 
     def high_watermark_advanced(self, replica: "Replica") -> None:
         """The high watermark advanced: coordinators send pending replies."""
+
+    def verify_transaction(
+        self,
+        at: TopicPartition,
+        producer_id: int,
+        epoch: int,
+        write: TransactionalWrite,
+        done: Callable[[KafkaError | None], None],
+    ) -> None:
+        """Ask the coordinator of a transaction whether the partition belongs to it, or add it.
+
+        `done` is called once, later: with None, or with the reason why not.
+        """
 
     def propose_isr(self, replica: "Replica", proposal: ProposeIsr) -> None:
         """Send a change of the in-sync set to the controller."""

@@ -85,8 +85,10 @@ def sample(kind, version, topic):
     for field in kind.__schema__.fields:
         if not field.versions.holds(version):
             continue
-        if field.name in ("transactional_id", "acks"):
-            setattr(body, field.name, None if field.type is STRING else 1)
+        if field.name == "acks":
+            body.acks = 1
+        elif field.name == "transactional_id" and field.nullable.holds(version):
+            body.transactional_id = None
         elif isinstance(field.type, Array) and isinstance(field.type.of, Nested):
             setattr(body, field.name, [sample(field.type.of.struct, version, topic)])
         elif field.type is STRING:

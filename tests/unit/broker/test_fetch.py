@@ -396,7 +396,7 @@ def test_partitions_that_grow_while_others_are_looked_at_are_not_missed(live, cl
         if half_done and not replicas.get("racing", 2 * LONG - 1).watchers and not grown:
             grown.append(True)
             for partition in range(2 * LONG):
-                replicas.get("racing", partition).append_built(bytearray(batch(b"x")), Ignored())
+                replicas.get("racing", partition).built.append(bytearray(batch(b"x")), Ignored())
         original()
 
     live.on_loop(lambda: setattr(turns, "_next_turn", next_turn))

@@ -185,14 +185,21 @@ def test_no_records_for_a_partition(live, topic, client):
     assert client.produce(topic, None).error_code == E.INVALID_RECORD
 
 
-def test_a_transactional_batch_is_refused_at_once(live, topic, client):
+@pytest.mark.parametrize(
+    ("transactional_id", "error"),
+    [(None, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ("mine", E.NOT_ENOUGH_REPLICAS)],
+)
+def test_a_transactional_batch_needs_a_transaction_and_its_coordinator(
+    live, topic, client, transactional_id, error
+):
     request = produce_request(
         topic, batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     )
-    request.transactional_id = "mine"
+    request.transactional_id = transactional_id
     answer = client.ask(request, ProduceResponse, 9).responses[0].partition_responses[0]
-    assert answer.error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert "transactions" in answer.error_message
+    assert answer.error_code == error
+    assert "transaction" in answer.error_message
+    assert answer.base_offset == -1
 
 
 def test_internal_topics_are_written_by_brokers_only(live, client):

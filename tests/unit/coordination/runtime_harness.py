@@ -12,6 +12,7 @@ from headwater.coordination.groups.shard import GroupShard
 from headwater.model import ZERO_UUID
 from headwater.records.batch import batches
 from headwater.records.builder import build_batch
+from headwater.records.control import build_marker
 from headwater.records.record import Record
 
 
@@ -63,13 +64,30 @@ class MemoryLog:
         self.failure = None
         self.reads = 0
 
-    def stage(self, partition, records, now_ms):
+    def stage(self, partition, records, now_ms, producer=None):
         if self.failure is not None:
             raise self.failure
         rows = [Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(records)]
-        batch = build_batch(rows, base_offset=self.next_offset, now=now_ms)
+        of_producer = {}
+        if producer is not None:
+            of_producer = {
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.epoch,
+                "transactional": True,
+            }
+        batch = build_batch(rows, base_offset=self.next_offset, now=now_ms, **of_producer)
+        return self.add(batch, len(rows))
+
+    def stage_marker(self, partition, marker, now_ms, transaction_version):
+        if self.failure is not None:
+            raise self.failure
+        batch = build_marker(marker, now_ms)
+        batch[:8] = self.next_offset.to_bytes(8)
+        return self.add(batch, 1)
+
+    def add(self, batch, count):
         self.batches.append((self.next_offset, bytes(batch)))
-        self.next_offset += len(rows)
+        self.next_offset += count
         return self.next_offset
 
     def read(self, partition, offset, max_bytes, done):

@@ -110,7 +110,7 @@ def test_a_half_staged_commit_is_forgotten_and_the_log_read_again():
     harness = Harness().elected()
     reads, stage = harness.log.reads, harness.log.stage
 
-    def first_batch_only(partition, rows, now_ms):
+    def first_batch_only(partition, rows, now_ms, producer=None):
         end = stage(partition, rows, now_ms)
         harness.log.failure = KafkaError(E.KAFKA_STORAGE_ERROR)
         return end

@@ -34,6 +34,7 @@ class FakeHost:
         self.proposals = []
         self.failures = []
         self.roles = []
+        self.questions = []
 
     def now_ms(self):
         return self.now
@@ -60,6 +61,9 @@ class FakeHost:
 
     def high_watermark_advanced(self, replica):
         self.marks.append(replica.partition.high_watermark)
+
+    def verify_transaction(self, at, producer_id, epoch, write, done):
+        self.questions.append((producer_id, epoch, write, done))
 
     def propose_isr(self, replica, proposal):
         self.proposals.append(proposal)
@@ -88,6 +92,8 @@ class FakeHost:
 
 class Pending:
     """Counts how often it is told its end."""
+
+    transaction = None
 
     def __init__(self, name="", order=None):
         self.base_offset = self.last_offset = self.append_time = -1

@@ -328,7 +328,7 @@ def test_a_marker_takes_no_sequence_and_is_fenced_by_epochs(tmp_path):
     leader = ReplicaUnderTest(tmp_path)
     leader.append(batch(producer=7, epoch=1, sequence=0))
     done = Pending()
-    leader.replica.append_marker(build_marker(Marker(7, 1, False, 4), now=NOW), done)
+    leader.replica.built.append_marker(build_marker(Marker(7, 1, False, 4), now=NOW), done)
     leader.host.end_tick()
     assert (done.ends, done.base_offset) == (["done"], 1)
     for marker, refusal in (
@@ -336,14 +336,17 @@ def test_a_marker_takes_no_sequence_and_is_fenced_by_epochs(tmp_path):
         (Marker(7, 1, True, 3), E.TRANSACTION_COORDINATOR_FENCED),
     ):
         built = build_marker(marker, now=NOW)
-        assert code(lambda built=built: leader.replica.append_marker(built, Pending())) is refusal
+        assert (
+            code(lambda built=built: leader.replica.built.append_marker(built, Pending()))
+            is refusal
+        )
     assert leader.append(batch(producer=7, epoch=1, sequence=1)).base_offset == 2
 
 
 def test_a_batch_that_is_no_marker_is_not_appended_as_one(tmp_path):
     leader = ReplicaUnderTest(tmp_path)
     plain = bytearray(batch())
-    assert code(lambda: leader.replica.append_marker(plain, Pending())) is E.INVALID_RECORD
+    assert code(lambda: leader.replica.built.append_marker(plain, Pending())) is E.INVALID_RECORD
 
 
 def test_a_follower_beyond_the_leaders_log_moves_nothing(tmp_path):

@@ -107,7 +107,7 @@ def test_the_first_batches_of_an_epoch_wait_for_its_file_in_order(broker):
 
 def test_a_coordinators_first_batch_has_its_offset_and_waits_for_the_file(broker):
     pending = Pending()
-    broker.replica().append_built(bytearray(batch(b"group")), pending)
+    broker.replica().built.append(bytearray(batch(b"group")), pending)
     assert pending.last_offset == 0
     broker.host.end_tick()
     assert broker.replica().log.log_end_offset == 0

@@ -252,7 +252,7 @@ def test_a_refusal_holds_until_it_is_taken_back(leader):
     leader.replica.refusal = KafkaError(E.KAFKA_STORAGE_ERROR)
     assert refused(lambda: leader.append(batch())) is E.KAFKA_STORAGE_ERROR
     assert refused(
-        lambda: leader.replica.append_built(bytearray(batch()), Pending())
+        lambda: leader.replica.built.append(bytearray(batch()), Pending())
     ) is E.KAFKA_STORAGE_ERROR  # fmt: skip
     leader.replica.refusal = None
     leader.append(batch())

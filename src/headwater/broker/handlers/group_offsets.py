@@ -14,6 +14,7 @@ from headwater.broker.handlers.shard_calls import Gather, call_shard
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, each
 from headwater.coordination.groups.offsets import (
+    UNSTABLE,
     CommitOffsets,
     DeleteOffsets,
     FetchedTopic,
@@ -36,6 +37,7 @@ from headwater.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from headwater.wire.messages.transactions import TxnOffsetCommitRequest
 
 FIRST_COMMIT_WITH_GROUP_NOT_FOUND = 9
 FIRST_WITH_TOPIC_ID = 10
@@ -46,7 +48,7 @@ PIECE = 500
 """The most offsets in one call to a shard."""
 
 
-class _Topic(NamedTuple):
+class OffsetTopic(NamedTuple):
     """A topic of a request, by name or id, and the error if it cannot be used."""
 
     name: str
@@ -54,29 +56,31 @@ class _Topic(NamedTuple):
     error: E
 
 
-class _Topics:
+class OffsetTopics:
     """Looks up the topics of one request."""
 
-    def __init__(self, context: Context, request: Request, right: Right) -> None:
+    def __init__(
+        self, context: Context, request: Request, right: Right, *, by_id: bool = False
+    ) -> None:
         self._context = context
         self._request = request
         self._right = right
-        self._by_id = request.version >= FIRST_WITH_TOPIC_ID
+        self._by_id = by_id
 
-    def find(self, name: str, topic_id: Uuid = ZERO_UUID) -> _Topic:
+    def find(self, name: str, topic_id: Uuid = ZERO_UUID) -> OffsetTopic:
         """Return the topic, with an error if it cannot be used."""
         metadata = self._context.metadata
         if self._by_id:
             known = metadata.name_of.get(topic_id)
             if known is None:
-                return _Topic("", topic_id, E.UNKNOWN_TOPIC_ID)
+                return OffsetTopic("", topic_id, E.UNKNOWN_TOPIC_ID)
             name = known
         else:
             topic_id = metadata.topic_id(name) or ZERO_UUID
         allowed = self._context.permits(self._request, self._right, name)
-        return _Topic(name, topic_id, E.NONE if allowed else self._right.refusal)
+        return OffsetTopic(name, topic_id, E.NONE if allowed else self._right.refusal)
 
-    def refuse_partition(self, topic: _Topic, partition: int) -> E:
+    def refuse_partition(self, topic: OffsetTopic, partition: int) -> E:
         """Return the error for a partition, or NONE."""
         if topic.error is not E.NONE:
             return topic.error
@@ -91,7 +95,8 @@ def handle_offset_commit(
     context: Context, request: Request, body: OffsetCommitRequest
 ) -> Steps[OffsetCommitResponse | None]:
     """Commit offsets; the shard gets them in pieces."""
-    topics = _Topics(context, request, READ_TOPIC)
+    by_id = request.version >= FIRST_WITH_TOPIC_ID
+    topics = OffsetTopics(context, request, READ_TOPIC, by_id=by_id)
     offsets: list[NewOffset] = []
     errors: list[E] = []
     for topic in body.topics:
@@ -100,7 +105,7 @@ def handle_offset_commit(
             error = topics.refuse_partition(found, partition.partition_index)
             errors.append(error)
             if error is E.NONE:
-                offsets.append(_new_offset(found, partition))
+                offsets.append(new_offset(found, partition))
             yield
     if not offsets:
         return _commit_response(body, errors)
@@ -129,9 +134,12 @@ def refuse_commit(request: Request, body: OffsetCommitRequest, error: E) -> Offs
     return _commit_response(body, repeat(error))
 
 
-def _new_offset(
-    topic: _Topic, partition: OffsetCommitRequest.OffsetCommitRequestPartition
+def new_offset(
+    topic: OffsetTopic,
+    partition: OffsetCommitRequest.OffsetCommitRequestPartition
+    | TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition,
 ) -> NewOffset:
+    """Return one partition of a commit."""
     return NewOffset(
         topic.name,
         topic.topic_id,
@@ -208,7 +216,7 @@ def handle_offset_fetch(
             response = _one_fetched(request, body, call.answers[0])
         request.reply_in_turns(response)
 
-    call = _OffsetFetch(context, request, done)
+    call = _OffsetFetch(context, request, done, require_stable=body.require_stable)
     for group in groups:
         yield from call.add(group)
     call.all_asked()
@@ -217,11 +225,20 @@ def handle_offset_fetch(
 class _OffsetFetch:
     """A pending OffsetFetch: replies when the shards have answered every piece."""
 
-    def __init__(self, context: Context, request: Request, done: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        request: Request,
+        done: Callable[[], None],
+        *,
+        require_stable: bool,
+    ) -> None:
         self.answers: list[_Fetched] = []
         self._context = context
         self._request = request
-        self._topics = _Topics(context, request, DESCRIBE_TOPIC)
+        by_id = request.version >= FIRST_WITH_TOPIC_ID
+        self._topics = OffsetTopics(context, request, DESCRIBE_TOPIC, by_id=by_id)
+        self._require_stable = require_stable
         self._done = done
         self._missing = 1  # the request itself, until all pieces are submitted
 
@@ -282,7 +299,7 @@ class _OffsetFetch:
             self._answered()
 
         self._missing += 1
-        command = FetchOffsets(answer.group_id, topics)
+        command = FetchOffsets(answer.group_id, topics, self._require_stable)
         call_shard(
             self._context,
             answer.group_id,
@@ -367,7 +384,7 @@ def _fetched_topic(
             committed_offset=committed.offset,
             committed_leader_epoch=committed.leader_epoch,
             metadata=committed.metadata,
-            error_code=error,
+            error_code=E.UNSTABLE_OFFSET_COMMIT if committed is UNSTABLE else error,
         )
 
     return OffsetFetchResponse.OffsetFetchResponseTopics(
@@ -408,7 +425,7 @@ def _older_topic(topic: tuple[FetchedTopic, E]) -> OffsetFetchResponse.OffsetFet
             committed_offset=committed.offset,
             committed_leader_epoch=committed.leader_epoch,
             metadata=committed.metadata,
-            error_code=error,
+            error_code=E.UNSTABLE_OFFSET_COMMIT if committed is UNSTABLE else error,
         )
 
     return OffsetFetchResponse.OffsetFetchResponseTopic(
@@ -423,7 +440,7 @@ def handle_offset_delete(
     context: Context, request: Request, body: OffsetDeleteRequest
 ) -> Steps[OffsetDeleteResponse | None]:
     """Delete offsets of topics that no member of the group reads."""
-    topics = _Topics(context, request, READ_TOPIC)
+    topics = OffsetTopics(context, request, READ_TOPIC)
     allowed: list[TopicPartition] = []
     errors: list[E] = []
     for topic in body.topics:

@@ -18,10 +18,14 @@ from headwater.broker.request import Request
 from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, NO_TIMESTAMP
 from headwater.replication.replica import ACKS_ALL, ACKS_NONE, Replica
-from headwater.security.rights import WRITE_TOPIC
+from headwater.replication.replica_host import TransactionalWrite
+from headwater.security.rights import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from headwater.wire.apis import PRODUCE
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 
+FIRST_WITH_ABORTABLE = 11
+FIRST_THAT_ADDS = 12
+"""The first version in which the broker adds the partition to the transaction (KIP-890)."""
 FIRST_WITH_TOPIC_ID = 13
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's own tools may write to internal topics."""
@@ -41,6 +45,21 @@ def handle_produce(context: Context, request: Request, body: ProduceRequest) -> 
         remember_route(context, request, body)
 
 
+def _transaction(
+    context: Context, request: Request, body: ProduceRequest
+) -> TransactionalWrite | None:
+    """Return the transaction that the request names, if the client may write to it."""
+    transactional_id = body.transactional_id
+    if transactional_id is None or not context.permits(
+        request, WRITE_TRANSACTIONAL_ID, transactional_id
+    ):
+        return None
+    version = request.version
+    return TransactionalWrite(
+        transactional_id, version >= FIRST_THAT_ADDS, version >= FIRST_WITH_ABORTABLE
+    )
+
+
 class _Call:
     """One pending produce request."""
 
@@ -52,6 +71,7 @@ class _Call:
         self.refusal: KafkaError | None = None
         if body.acks not in (ACKS_ALL, ACKS_NONE, 1):
             self.refusal = KafkaError(E.INVALID_REQUIRED_ACKS)
+        self.transaction = _transaction(context, request, body)
         self.answers: list[_TopicAnswer] = []
         self.left = 1
         self.failures = 0
@@ -150,6 +170,10 @@ class _Append:
         self.answered = False
         self.parked = False
         self.replica: Replica | None = None
+
+    @property
+    def transaction(self) -> TransactionalWrite | None:
+        return self.call.transaction
 
     def holding(self, size: int) -> None:
         self.call.request.connection.hold_bytes(size)

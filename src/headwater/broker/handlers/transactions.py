@@ -186,7 +186,7 @@ def handle_add_partitions_to_txn(
                 }
             )
         else:
-            _add_or_verify(context, request.version, transaction, frozenset(errors), put)
+            add_or_verify(context, transaction, frozenset(errors), put, request.version)
     return None
 
 
@@ -217,13 +217,14 @@ def _check_existence(context: Context, errors: _Errors) -> Steps[None]:
         yield
 
 
-def _add_or_verify(
+def add_or_verify(
     context: Context,
-    version: int,
     transaction: _Transaction,
     partitions: frozenset[TopicPartition],
     put: Callable[[_Errors], None],
+    version: int = FIRST_ADD_OF_BROKERS,
 ) -> None:
+    """Add partitions to a transaction of a coordinator here, or verify that they were added."""
     transactional_id = transaction.transactional_id
     producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 

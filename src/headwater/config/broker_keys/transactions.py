@@ -1,6 +1,6 @@
 """The transaction coordinator and its topic."""
 
-from headwater.config.keys import INT, SHORT, SettingsBase, key
+from headwater.config.keys import BOOLEAN, INT, SHORT, SettingsBase, key
 
 
 class TransactionKeys(SettingsBase):
@@ -50,5 +50,10 @@ class TransactionKeys(SettingsBase):
         "transaction.state.log.load.buffer.size", INT, default=5_242_880, at_least=1,
         doc="How many bytes of its topic a coordinator reads at a time when it loads transactions.",
         idle="transactions load in small steps, so that other requests are served in between",
+    )
+    transaction_partition_verification_enable: bool = key(
+        "transaction.partition.verification.enable", BOOLEAN, default=True,
+        doc="Whether the coordinator confirms that a partition belongs to a transaction before the "
+            "first batch of the transaction is written to it.",
     )
     # fmt: on

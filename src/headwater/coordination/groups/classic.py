@@ -421,14 +421,15 @@ class ClassicGroup:
 
     # -- validating
 
-    def validate_commit(self, member_id: str, instance_id: str | None, generation: int) -> E:
+    def validate_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool
+    ) -> E:
         """Return NONE if the member may commit: a member of this generation, or any client while Empty."""
-        if generation < 0 and self.state is EMPTY:
-            return E.NONE
-        if generation < 0 and member_id == NO_MEMBER and instance_id is None:
-            return E.UNKNOWN_MEMBER_ID
+        unnamed = member_id == NO_MEMBER and instance_id is None
+        if generation < 0 and (self.state is EMPTY or unnamed):
+            return E.NONE if self.state is EMPTY or in_transaction else E.UNKNOWN_MEMBER_ID
         refusal = self.current.validate(member_id, instance_id, generation)
-        if refusal is E.NONE and self.state is COMPLETING:
+        if refusal is E.NONE and self.state is COMPLETING and not in_transaction:
             return E.REBALANCE_IN_PROGRESS
         return refusal
 
@@ -437,9 +438,8 @@ class ClassicGroup:
 
     def validate_offset_delete(self) -> E:
         """Return NONE if offsets may be deleted; for consumers, subscriptions are checked per topic."""
-        if self.state is EMPTY or self.current.of_consumers:
-            return E.NONE
-        return E.NON_EMPTY_GROUP
+        allowed = self.state is EMPTY or self.current.of_consumers
+        return E.NONE if allowed else E.NON_EMPTY_GROUP
 
     # -- reading
 

@@ -36,8 +36,13 @@ class CoordinatorGroup(Protocol):
     def vacant(self) -> bool:
         """Whether it has no members and expects none."""
 
-    def validate_commit(self, member_id: str, instance_id: str | None, generation: int) -> E:
-        """Return NONE if this member may commit offsets now."""
+    def validate_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool
+    ) -> E:
+        """Return NONE if this member may commit offsets now.
+
+        Older clients do not say who they are when they commit in a transaction.
+        """
 
     def validate_delete(self) -> E:
         """Return NONE if the group may be deleted."""

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from headwater.coordination.groups.records import CommittedOffset, OffsetRecord
-from headwater.coordination.shard import TopicImage
+from headwater.coordination.shard import TopicImage, TransactionalProducer
 from headwater.errors import E
 from headwater.model import NO_TIMESTAMP, ZERO_UUID, TopicPartition, Uuid
 
 NO_RETENTION = -1
+UNSTABLE = CommittedOffset(-1)
+"""Instead of an offset that an open transaction is about to change."""
 _NOTHING: dict[int, CommittedOffset] = {}
 _NO_TOPICS: dict[str, dict[int, CommittedOffset]] = {}
 
@@ -40,6 +42,13 @@ class CommitOffsets(NamedTuple):
     unknown_group_error: E = E.ILLEGAL_GENERATION
 
 
+class CommitOffsetsInTransaction(NamedTuple):
+    """A group's new offsets, if the producer's transaction commits. Answered like CommitOffsets."""
+
+    commit: CommitOffsets
+    producer: TransactionalProducer
+
+
 class WantedTopic(NamedTuple):
     """The partitions of a topic whose offsets are requested."""
 
@@ -53,6 +62,8 @@ class FetchOffsets(NamedTuple):
 
     group_id: str
     topics: tuple[WantedTopic, ...] | None
+    require_stable: bool = False
+    """Whether UNSTABLE replaces the offsets that an open transaction is about to change."""
 
 
 class FetchedTopic(NamedTuple):

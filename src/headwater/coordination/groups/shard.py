@@ -25,14 +25,18 @@ from headwater.coordination.groups.commands import (
 from headwater.coordination.groups.group import CoordinatorGroup, DeadlineKey, GroupOutcome
 from headwater.coordination.groups.group_deadlines import PENDING
 from headwater.coordination.groups.offsets import (
+    UNSTABLE,
     CommitOffsets,
+    CommitOffsetsInTransaction,
     DeleteOffsets,
+    FetchedTopic,
     FetchOffsets,
     Offsets,
     OffsetsDeleted,
     plan_commit,
 )
 from headwater.coordination.groups.pending_ids import PendingIds
+from headwater.coordination.groups.pending_offsets import PendingOffsets
 from headwater.coordination.groups.records import (
     CoordinatorRecord,
     GroupRecord,
@@ -43,6 +47,7 @@ from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.groups.states import GroupState
 from headwater.coordination.shard import Outcome, Token, TopicImage
 from headwater.errors import E
+from headwater.model import TopicPartition
 
 OFFSET_CHECK = "offset check"
 CLOCK_JUMP_MS = 3_600_000
@@ -68,6 +73,7 @@ class GroupShard:
         self.groups: dict[str, CoordinatorGroup] = {}
         self.stored: dict[str, StoredGroup] = {}
         self.offsets = Offsets()
+        self.pending_offsets = PendingOffsets()
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
         self._settings = settings
         self._topics = topics
@@ -82,6 +88,8 @@ class GroupShard:
         """Apply one record of the log, at load or right after it was staged."""
         if not isinstance(record, GroupRecord):
             self.offsets.replay(record)
+            if self.pending_offsets:
+                self.pending_offsets.overwrite(record)
         elif record.stored is not None:
             self.stored[record.group_id] = record.stored
         else:
@@ -90,6 +98,18 @@ class GroupShard:
             if group is not None:
                 group.close()
 
+    def replay_transactional(self, producer_id: int, record: CoordinatorRecord) -> None:
+        """Apply one record of an open transaction: an offset is pending until its end."""
+        if isinstance(record, OffsetRecord) and record.committed is not None:
+            self.pending_offsets.add(producer_id, record)
+        else:
+            self.replay(record)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Commit or drop the pending offsets of a producer."""
+        for record in self.pending_offsets.end(producer_id, commit=commit):
+            self.offsets.replay(record)
+
     def loaded(self, now: Now) -> GroupOutcome:
         """Build the groups from the records of the log."""
         out: GroupOutcome = Outcome()
@@ -97,7 +117,7 @@ class GroupShard:
             group = ClassicGroup.loaded(group_id, stored, self._settings, self._deadlines, now)
             self.groups[group_id] = group
             group.check_capacity(now, out)
-        for group_id in self.offsets.groups():
+        for group_id in (*self.offsets.groups(), *self.pending_offsets.groups()):
             if group_id not in self.groups:
                 self.groups[group_id] = self._new_group(group_id, now)
         self._plan_offset_check(now)
@@ -147,7 +167,8 @@ class GroupShard:
         group = self.groups.get(group_id)
         if group is None or not group.vacant:
             return
-        if group_id not in self.stored and group_id not in self.offsets:
+        known = group_id in self.stored or group_id in self.offsets
+        if not known and group_id not in self.pending_offsets:
             group.close()
             del self.groups[group_id]
 
@@ -213,6 +234,8 @@ class GroupShard:
         error = E.GROUP_ID_NOT_FOUND if group is None else group.validate_delete()
         if error is E.NONE:
             out.records.extend(self.offsets.deletions_of_group(group_id))
+            pending = self.pending_offsets.of_group(group_id)
+            out.records.extend(OffsetRecord(group_id, *key, None) for key in pending)
             out.records.append(GroupRecord(group_id, None))
         out.reply(token, error)
         return out
@@ -221,8 +244,13 @@ class GroupShard:
 
     def commit(self, now: Now, command: CommitOffsets, token: Token) -> GroupOutcome:
         """OffsetCommit. Answered with one E for each offset."""
+        return self._committed(now, command, token, in_transaction=False)
+
+    def _committed(
+        self, now: Now, command: CommitOffsets, token: Token, *, in_transaction: bool
+    ) -> GroupOutcome:
         out: GroupOutcome = Outcome()
-        refusal = self._validate_commit(command)
+        refusal = self._validate_commit(command, in_transaction=in_transaction)
         if refusal is not E.NONE:
             out.reply(token, [refusal] * len(command.offsets))
             return out
@@ -231,17 +259,38 @@ class GroupShard:
         out.records.extend(records)
         group = self.groups.get(command.group_id)
         if group is not None:
-            group.committed_by(now, command.member_id)
+            if not in_transaction:
+                group.committed_by(now, command.member_id)
         elif records:
             self.groups[command.group_id] = self._new_group(command.group_id, now)
         out.reply(token, errors)
         return out
 
+    def commit_in_transaction(
+        self, now: Now, command: CommitOffsetsInTransaction, token: Token
+    ) -> GroupOutcome:
+        """TxnOffsetCommit. Answered with one E for each offset."""
+        out = self._committed(now, command.commit, token, in_transaction=True)
+        out.producer = command.producer
+        return out
+
     def fetch_offsets(self, now: Now, command: FetchOffsets, token: Token) -> GroupOutcome:
         """OffsetFetch for one group. Answered with a list of FetchedTopic."""
         out: GroupOutcome = Outcome()
-        out.reply(token, self.offsets.fetch(command, self._topics))
+        found = self.offsets.fetch(command, self._topics)
+        if command.require_stable and command.group_id in self.pending_offsets:
+            found = [self._stable(command.group_id, topic) for topic in found]
+        out.reply(token, found)
         return out
+
+    def _stable(self, group_id: str, topic: FetchedTopic) -> FetchedTopic:
+        """Replace the offsets that a transaction is about to change."""
+        has = self.pending_offsets.has
+        offsets = [
+            UNSTABLE if has(group_id, topic.topic, partition) else offset
+            for partition, offset in zip(topic.partitions, topic.offsets, strict=True)
+        ]
+        return topic._replace(offsets=offsets)
 
     def delete_offsets(self, now: Now, command: DeleteOffsets, token: Token) -> GroupOutcome:
         """OffsetDelete. Answered with OffsetsDeleted."""
@@ -257,6 +306,7 @@ class GroupShard:
         in_use = group.subscribed_among({one.topic for one in command.partitions})
         free = [one for one in command.partitions if one.topic not in in_use]
         out.records.extend(self.offsets.deletions(command.group_id, free))
+        out.records.extend(self._pending_deletions(command.group_id, free))
         errors = (
             E.GROUP_SUBSCRIBED_TO_TOPIC if one.topic in in_use else E.NONE
             for one in command.partitions
@@ -268,7 +318,23 @@ class GroupShard:
         """Delete the offsets of a deleted topic."""
         out: GroupOutcome = Outcome()
         out.records.extend(self.offsets.deletions_of_topic(topic))
+        for group_id in self.pending_offsets.groups():
+            pending = [
+                TopicPartition(*key)
+                for key in self.pending_offsets.of_group(group_id)
+                if key[0] == topic
+            ]
+            out.records.extend(self._pending_deletions(group_id, pending))
         return out
+
+    def _pending_deletions(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> list[OffsetRecord]:
+        return [
+            OffsetRecord(group_id, *at, None)
+            for at in partitions
+            if self.pending_offsets.has(group_id, *at)
+        ]
 
     # -- time
 
@@ -310,9 +376,14 @@ class GroupShard:
         if group is None or rule is None:
             return
         retention_ms = self._settings.offsets_retention_ms
-        expired = self.offsets.expired(group_id, rule, now.wall_ms, retention_ms)
+        expired = [
+            record
+            for record in self.offsets.expired(group_id, rule, now.wall_ms, retention_ms)
+            if not self.pending_offsets.has(group_id, record.topic, record.partition)
+        ]
         out.records.extend(expired)
         unused = group.state is GroupState.EMPTY and group.vacant
+        unused = unused and group_id not in self.pending_offsets
         if unused and len(expired) == self.offsets.count(group_id):
             out.records.append(GroupRecord(group_id, None))
 
@@ -354,13 +425,18 @@ class GroupShard:
             return E.UNKNOWN_MEMBER_ID
         return E.NONE
 
-    def _validate_commit(self, command: CommitOffsets) -> E:
+    def _validate_commit(self, command: CommitOffsets, *, in_transaction: bool) -> E:
         if _too_long(command.group_id):
             return E.INVALID_GROUP_ID
         group = self.groups.get(command.group_id)
         if group is None:
             return E.NONE if command.generation < 0 else command.unknown_group_error
-        return group.validate_commit(command.member_id, command.instance_id, command.generation)
+        return group.validate_commit(
+            command.member_id,
+            command.instance_id,
+            command.generation,
+            in_transaction=in_transaction,
+        )
 
 
 def _too_long(name: str) -> bool:
