@@ -194,3 +194,45 @@ def test_a_topic_that_was_created_again_is_refused_by_an_ingest_that_has_begun(
     append(f"delta:{tmp_path}/orders", pa.table({"id": [1]}), 0)
     with pytest.raises(IngestError, match="was deleted and recreated"):
         plan_ingest(orders, f"delta:{tmp_path}/orders", **given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "folders"), [("delta", ["_topic"]), ("parquet", []), ("iceberg", [])]
+)
+def test_rows_of_the_topic_are_not_written_again_without_their_checkpoint(
+    bootstrap, topic, tmp_path, schema_file, kind, folders
+):
+    orders, given = topic("orders"), {"schema": schema_file(SCHEMA), "bootstrap_servers": bootstrap}
+    target = f"{kind}:{tmp_path}/lake/orders"
+
+    def plan(source=orders, **more):
+        return plan_ingest(source, target, **given, **more)
+
+    append(target, pa.table({"id": [1], "_topic": ["another"]}), 0, partition_by=folders)
+    first = plan()
+    append(target, pa.table({"id": [1], "_topic": [orders]}), 1, partition_by=folders)
+    for lost in ({}, {"checkpoint": str(tmp_path / "typo")}, {"name": "second"}):
+        with pytest.raises(IngestError, match=r"has rows of .* all records would be written again"):
+            plan(**lost)
+    for start in ("committed", "latest", "2026-01-31T12:00Z"):
+        assert plan(start=start).topic == orders
+    assert plan(topic("others")).topic != orders
+    note(first, {"schema": "id BIGINT"})
+    assert plan().name == first.name
+
+
+def test_a_table_that_was_deleted_with_its_checkpoint_begins_with_new_columns(
+    bootstrap, topic, produce, tmp_path
+):
+    orders, target = topic("orders"), f"delta:{tmp_path}/orders"
+    given = {"schema": "infer", "bootstrap_servers": bootstrap}
+    produce(orders, ['{"id": 1, "price": 2}'])
+    note(plan_ingest(orders, target, **given), {"schema": "id BIGINT, price BIGINT", "rename": {}})
+    changed = plan_ingest(
+        orders, target, **given, types={"price": "DOUBLE"}, rename={"id": "number"}
+    )
+    assert changed.ddl == "id BIGINT, price DOUBLE"
+    assert changed.rename == {"id": "number"}
+    append(target, pa.table({"id": [1]}), 0)
+    with pytest.raises(IngestError, match="a column keeps its type"):
+        plan_ingest(orders, target, **given, types={"price": "DOUBLE"})

@@ -46,6 +46,7 @@ from headwater.pipelines.running.queries import Queries
 from headwater.pipelines.running.reports import FlowReport
 from headwater.pipelines.running.run_lock import run_lock
 from headwater.pipelines.running.session_scope import session_scope
+from headwater.pipelines.tables.holding import holds_value
 from headwater.pipelines.tables.schemas import DELTA_FORBIDDEN
 from headwater.pipelines.tables.table import open_table
 from headwater.pipelines.tables.writing import TableSink
@@ -66,6 +67,7 @@ TARGET: Final = "target"
 RENAME: Final = "rename"
 """Keys of the note: the topic, the table, and the renamed fields."""
 _STARTING: Final = {"startingTimestamp", "startingOffsetsByTimestamp"}
+_TOPIC_COLUMN: Final = "_topic"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -154,7 +156,8 @@ def plan_ingest(
     checkpoints = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
     name = checked_name(name) if name is not None else ingest_name(topic, place)
     check_place(name, topic, topic_id, place, checkpoints, resumes=start == "committed")
-    noted = checkpoints.read_note(name) or {}
+    check_unread(name, topic, place, checkpoints, chosen)
+    noted = columns_so_far(name, place, checkpoints)
     ddl = resolve_schema(schema, topic, bootstrap_servers, noted.get(SCHEMA), types or {})
     plan = Ingest(
         topic,
@@ -235,6 +238,29 @@ def check_place(
         raise IngestError(
             f"{told}; or delete {checkpoints.location(name)} and the table to start again"
         )
+
+
+def check_unread(
+    name: str, topic: str, target: Target, checkpoints: Checkpoints, options: Mapping[str, str]
+) -> None:
+    """Refuse to read a topic from its start into a table that has rows of it, without a checkpoint."""
+    from_start = options.get("startingOffsets") == "earliest" and _STARTING.isdisjoint(options)
+    if not from_start or checkpoints.read_note(name) is not None:
+        return
+    if holds_value(open_table(target), _TOPIC_COLUMN, topic):
+        raise IngestError(
+            f"{target} has rows of {topic}, and {checkpoints.folder} has no checkpoint {name}: all "
+            "records would be written again. Name the folder of the checkpoint with --checkpoint, "
+            "and its --name if it has one; if it is lost, continue with --from committed, or delete "
+            "the table to start again"
+        )
+
+
+def columns_so_far(name: str, target: Target, checkpoints: Checkpoints) -> Mapping[str, Any]:
+    """Return the note with the columns of earlier runs; nothing if the table was deleted since."""
+    if not checkpoints.started(name) and not open_table(target).exists():
+        return {}
+    return checkpoints.read_note(name) or {}
 
 
 def checked_name(name: str) -> str:
