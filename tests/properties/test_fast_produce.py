@@ -79,6 +79,13 @@ class Transport(asyncio.Transport):
         return 0
 
 
+class Consenting:
+    """Coordinators that know every partition."""
+
+    def verify(self, at, producer_id, epoch, write, done):
+        asyncio.get_running_loop().call_soon(done, None)
+
+
 class Bench:
     """A broker without sockets, and topics for each example."""
 
@@ -90,6 +97,7 @@ class Bench:
         )
         self.broker = BrokerServer(parsed, replace(system_seams(), clock=StillClock()))
         self.runner.run(self.broker.start())
+        self.context.verifier = Consenting()
 
     def close(self):
         self.runner.run(self.broker.stop())
@@ -246,7 +254,9 @@ def runs(random):
         damage = [(random.randint(12, 200), random.randrange(1, 256))]
         version = random.choice([3, 6, 7, 8, 9, 12, 12, 13, 13])
         acks = random.choice([-1, -1, -1, 1, 1, 0, 7])
-        yield shape, version, acks, requests, damage if random.random() < 0.3 else []
+        transactional_id = random.choice([None, None, "mine"])
+        damage = damage if random.random() < 0.3 else []
+        yield shape, version, acks, requests, damage, transactional_id
 
 
 class Producers:
@@ -280,13 +290,13 @@ class Producers:
         }
 
 
-def batch_of(spec, partition, producers):
+def batch_of(spec, partition, producers, in_transaction=False):
     """The bytes of a batch, sound or not; `sealed` ones match their checksum in any case."""
     made = build_batch(
         spec["records"],
         now=NOW_MS,
         codec=spec["codec"],
-        transactional=spec["transactional"],
+        transactional=spec["transactional"] != (in_transaction and spec["producer"] is not None),
         **producers.fields(partition, spec),
     )
     if spec["misplaced"]:  # each record says that it is the first
@@ -306,17 +316,20 @@ def batch_of(spec, partition, producers):
 def script(series, topic, topic_id):
     """The frames of each tick."""
     producers, ticks = Producers(), []
-    for shape, version, acks, requests, damage in series:
+    for shape, version, acks, requests, damage, *more in series:
+        transactional_id = more[0] if more else None
         frames = []
         for number, specs in enumerate(requests):
             data = [
                 ProduceRequest.PartitionProduceData(
-                    index=index, records=batch_of(spec, index, producers)
+                    index=index,
+                    records=batch_of(spec, index, producers, transactional_id is not None),
                 )
                 for index, spec in zip(shape, specs, strict=True)
             ]
             named = {"topic_id": topic_id} if version >= 13 else {"name": topic}
             body = ProduceRequest(
+                transactional_id=transactional_id,
                 acks=acks,
                 timeout_ms=9000,
                 topic_data=[ProduceRequest.TopicProduceData(partition_data=data, **named)],
@@ -388,8 +401,12 @@ def test_a_fast_path_that_was_built_is_the_one_in_use():
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("shape", [[0], [2, 0, 1]])
-@pytest.mark.parametrize(("version", "acks"), [(7, 1), (13, -1)])
-def test_a_known_request_is_not_decoded_again(bench, monkeypatch, path, shape, version, acks):
+@pytest.mark.parametrize(
+    ("version", "acks", "transactional_id"), [(7, 1, None), (13, -1, None), (13, -1, "mine")]
+)
+def test_a_known_request_is_not_decoded_again(
+    bench, monkeypatch, path, shape, version, acks, transactional_id
+):
     """The compiled path does not even ask the replica."""
     appended = []
     append = Replica.append
@@ -400,7 +417,7 @@ def test_a_known_request_is_not_decoded_again(bench, monkeypatch, path, shape, v
     async def through():
         topic = f"{path}-{next(bench.numbers):06d}"
         topic_id = await bench.create(topic, {})
-        run = (shape, version, acks, [[ORDINARY] * len(shape)] * 20, [])
+        run = (shape, version, acks, [[ORDINARY] * len(shape)] * 20, [], transactional_id)
         await bench.answers(path, script([run], topic, topic_id))
         return [bench.context.replicas.get(topic, index).high_watermark for index in shape]
 
@@ -408,7 +425,9 @@ def test_a_known_request_is_not_decoded_again(bench, monkeypatch, path, shape, v
     known_after = len(shape) if len(shape) == 1 else 2
     slow = 20 if path == "slow_path" else known_after
     assert decoded.requests - before == slow
-    assert len(appended) == (slow if path == "fast_path" else 20) * len(shape)
+    asked = slow if path == "fast_path" else 20
+    verified = 0 if transactional_id is None else 1  # the first batch comes again
+    assert len(appended) == (asked + verified) * len(shape)
 
 
 def test_no_answer_leaves_while_the_transport_asks_for_room(bench):

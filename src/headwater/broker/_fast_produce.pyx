@@ -90,6 +90,7 @@ cdef enum:
     NOT_TIMED = -1
     NO_TIMESTAMP = -1
     NO_OFFSET = -1
+    TRANSACTIONAL = 0x10
     SHORT = 4096  # checksums of more bytes are computed by the package, which is faster at these
 
 cdef int64_t FAR = 1 << 62
@@ -272,10 +273,6 @@ cdef class StagedBatch:
     cdef public int64_t append_time
     cdef public bint parked
 
-    @property
-    def transaction(self):
-        return None
-
 
 @cython.final
 cdef class FastTarget:
@@ -293,6 +290,8 @@ cdef class FastTarget:
     cdef object wait_for_commit
     cdef object write_soon
     cdef bint known
+    # Whether the request names a transaction that its client may write to.
+    cdef bint transactional
     # The rules of the policy that was last seen.
     cdef object policy
     cdef bint verbatim
@@ -303,8 +302,9 @@ cdef class FastTarget:
     cdef int64_t before_ms
     cdef int64_t after_ms
 
-    def __init__(self, target):
+    def __init__(self, target, bint transactional):
         replica = target.replica
+        self.transactional = transactional
         self.target = target
         self.replica = replica
         self.counters = target.counters
@@ -438,6 +438,10 @@ cdef class FastTarget:
         ):
             return False
         attributes = get_16(at + 21)
+        if attributes & TRANSACTIONAL and self.transactional:
+            if <int64_t>get_64(at + 43) < 0:
+                return False
+            attributes ^= TRANSACTIONAL
         count = <int32_t>get_32(at + 57)
         if count < 1 or count - 1 != <int32_t>get_32(at + 23) or not 0 <= attributes <= ZSTD:
             return False
@@ -500,7 +504,8 @@ cdef bint admit(
     first = <int32_t>get_32(at + 53)
     if (
         PyLong_AsLongLong(<object>PyTuple_GET_ITEM(state, 0)) != epoch
-        or PyLong_AsLongLong(<object>PyTuple_GET_ITEM(state, 5)) != NO_OFFSET
+        or (PyLong_AsLongLong(<object>PyTuple_GET_ITEM(state, 5)) != NO_OFFSET)
+        != ((get_16(at + 21) & TRANSACTIONAL) != 0)
         or (PyLong_AsLongLong(<object>PyTuple_GET_ITEM(state, 1)) + 1) & LAST_SEQUENCE != first
     ):
         return False
@@ -586,7 +591,8 @@ cdef class FastRoute:
         self.flexible = route.flexible
         self.zstd_known = route.zstd_known
         self.gaps = list(route.gaps)
-        self.targets = [FastTarget(target) for target in route.targets]
+        transactional = route.transaction is not None
+        self.targets = [FastTarget(target, transactional) for target in route.targets]
         for rank, gap in enumerate(route.answer_gaps):
             template += gap
             if rank < self.count:
@@ -776,6 +782,10 @@ cdef class FastAppend(StagedBatch):
     def answered(self):
         return self.buffers is not None
 
+    @property
+    def transaction(self):
+        return self.route.route.transaction
+
     def holding(self, size):
         self.connection.hold_bytes(size)
 
@@ -885,6 +895,10 @@ cdef class FastPart(StagedBatch):
     cdef FastCall call
     cdef FastTarget target
     cdef object failure
+
+    @property
+    def transaction(self):
+        return self.call.route.route.transaction
 
     def holding(self, size):
         self.call.connection.hold_bytes(size)

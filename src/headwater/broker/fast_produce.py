@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.broker.context import Context
 from headwater.broker.produce_routes import route_of
 from headwater.broker.request import Request
+from headwater.replication.replica_host import TransactionalWrite
 from headwater.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
@@ -37,8 +38,13 @@ NAME, _chosen = _choose()
 make_route: "type[FastRoute]" = _chosen.FastRoute
 
 
-def remember_route(context: Context, request: Request, body: ProduceRequest) -> None:
+def remember_route(
+    context: Context,
+    request: Request,
+    body: ProduceRequest,
+    transaction: TransactionalWrite | None,
+) -> None:
     """Let the next request of this connection take the fast path, if it is like this one."""
-    route = route_of(context, request, body)
+    route = route_of(context, request, body, transaction)
     if route is not None:
         request.connection.route = make_route(context, request.connection, route)

@@ -15,6 +15,7 @@ from headwater.broker.server_connection import ServerConnection
 from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from headwater.replication.replica import ACKS_NONE, Replica
+from headwater.replication.replica_host import TransactionalWrite
 from headwater.seams.files import Buffer
 from headwater.wire import codec
 from headwater.wire.apis import PRODUCE
@@ -77,6 +78,7 @@ class Route:
         "targets",
         "timeout_ms",
         "topics",
+        "transaction",
         "version",
         "zstd_known",
     )
@@ -88,11 +90,13 @@ class Route:
         body: ProduceRequest,
         gaps: list[bytes],
         targets: list[RoutedPartition],
+        transaction: TransactionalWrite | None,
     ) -> None:
         self.gaps = gaps
         """The bytes around the records: from the end of the correlation id to the length of the first
         batch, from each batch to the length of the next, and after the last batch."""
         self.targets = targets
+        self.transaction = transaction
         self.version = version
         self.generation = generation
         self.head = PRODUCE << 16 | version
@@ -148,14 +152,19 @@ class Route:
         )
 
 
-def route_of(context: Context, request: Request, body: ProduceRequest) -> Route | None:
+def route_of(
+    context: Context,
+    request: Request,
+    body: ProduceRequest,
+    transaction: TransactionalWrite | None,
+) -> Route | None:
     """Build the route of an accepted request; None if later requests cannot use it.
 
     The checks that could refuse a request (acks, access rules) are not repeated on the fast path.
     """
     if context.quotas is not None:
         return None  # the answer has no hole for a throttle time
-    if body.acks == ACKS_NONE or body.transactional_id is not None:
+    if body.acks == ACKS_NONE or (body.transactional_id is not None and transaction is None):
         return None
     targets = _targets(context, body)
     if targets is None or not _seen_before(request.connection, request.version, body, len(targets)):
@@ -163,7 +172,7 @@ def route_of(context: Context, request: Request, body: ProduceRequest) -> Route 
     gaps = _gaps(request.connection, request.version, body)
     if gaps is None:
         return None
-    route = Route(request.version, context.generation, body, gaps, targets)
+    route = Route(request.version, context.generation, body, gaps, targets, transaction)
     return route if len(route.answer_gaps) == len(targets) + 1 else None
 
 
@@ -207,6 +216,7 @@ def _seen_before(
 def _gaps(connection: ServerConnection, version: int, body: ProduceRequest) -> list[bytes] | None:
     """The bytes around the records of the current frame; None if its encoding is unusual."""
     shape = ProduceRequest(
+        transactional_id=body.transactional_id,
         acks=body.acks,
         timeout_ms=body.timeout_ms,
         topic_data=[

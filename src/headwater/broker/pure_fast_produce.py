@@ -11,6 +11,7 @@ from headwater.broker.produce_routes import Route, RoutedPartition, fill_failure
 from headwater.broker.server_connection import PendingResponse, ServerConnection
 from headwater.errors import E, KafkaError
 from headwater.model import NO_TIMESTAMP
+from headwater.replication.replica_host import TransactionalWrite
 from headwater.wire.apis import PRODUCE
 from headwater.wire.messages.produce import ProduceResponse
 
@@ -188,7 +189,6 @@ class FastAppend(PendingResponse):
     """A request of one batch on the fast path: both the answer's slot and the replica's pending batch."""
 
     __slots__ = ("append_time", "base_offset", "correlation_id", "last_offset", "parked", "route")
-    transaction = None
     # The replica sets both when it stages the batch.
     base_offset: int
     last_offset: int
@@ -201,6 +201,10 @@ class FastAppend(PendingResponse):
         self.correlation_id = correlation_id
         self.append_time = NO_TIMESTAMP
         self.parked = False
+
+    @property
+    def transaction(self) -> TransactionalWrite | None:
+        return self.route.route.transaction
 
     def holding(self, size: int) -> None:
         self.connection.hold_bytes(size)
@@ -317,7 +321,6 @@ class FastPart:
         "parked",
         "target",
     )
-    transaction = None
 
     def __init__(self, call: FastCall, target: RoutedPartition) -> None:
         self.call = call
@@ -327,6 +330,10 @@ class FastPart:
         self.answered = False
         self.failure: KafkaError | None = None
         self.parked = False
+
+    @property
+    def transaction(self) -> TransactionalWrite | None:
+        return self.call.route.route.transaction
 
     def holding(self, size: int) -> None:
         self.call.connection.hold_bytes(size)

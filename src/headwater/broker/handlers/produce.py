@@ -42,7 +42,7 @@ def handle_produce(context: Context, request: Request, body: ProduceRequest) -> 
     call.started()
     request.connection.route = None
     if not call.failures:
-        remember_route(context, request, body)
+        remember_route(context, request, body, call.transaction)
 
 
 def _transaction(
