@@ -18,6 +18,7 @@ TWICE: dict[str, str] = {
     "Cluster": "the brokers as a client knows them, and brokers under a test's control",
     "Consumer": "two faces, blocking and asyncio",
     "Producer": "two faces, blocking and asyncio",
+    "TransactionBlock": "two faces, blocking and asyncio",
 }
 """Public class names that several modules may define, and why."""
 

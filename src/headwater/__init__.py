@@ -57,12 +57,14 @@ if TYPE_CHECKING:
         OffsetAndTimestamp,
         Records,
     )
+    from headwater.client.group_metadata import ConsumerGroupMetadata
     from headwater.client.offsets_sql import SqlOffsets
     from headwater.client.producer.blocking import Producer
     from headwater.client.producer.bulk import SentMany
     from headwater.client.producer.futures import RecordMetadata, SendFuture
     from headwater.client.producer.interceptors import ProducerInterceptor, ProducerRecord
     from headwater.errors import (
+        AbortableTransactionError,
         ArrowMissingError,
         AuthorizationError,
         BufferExhaustedError,
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
         ConfigError,
         CorruptRecordError,
         DeliveryTimeoutError,
+        FatalTransactionError,
         FencedInstanceIdError,
         ForkedError,
         GroupNotEmptyError,
@@ -89,10 +92,12 @@ if TYPE_CHECKING:
         ProcessingError,
         ProducerFencedError,
         RecordTooLargeError,
+        RetriableTransactionError,
         SerializationError,
         SkippedRecordsError,
         StaleOffsetsError,
         TimedOutError,
+        TransactionAbortedError,
         UnknownTopicOrPartitionError,
         WakeupError,
     )
@@ -100,6 +105,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AbortableTransactionError",
     "Admin",
     "AlterConfigOp",
     "ArrowMissingError",
@@ -117,10 +123,12 @@ __all__ = [
     "ConfigResource",
     "ConfigResourceType",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerInterceptor",
     "ConsumerRecord",
     "CorruptRecordError",
     "DeliveryTimeoutError",
+    "FatalTransactionError",
     "FencedInstanceIdError",
     "ForkedError",
     "GroupDescription",
@@ -154,6 +162,7 @@ __all__ = [
     "RecordTooLargeError",
     "Records",
     "ResetTo",
+    "RetriableTransactionError",
     "SendFuture",
     "SentMany",
     "SerializationError",
@@ -162,6 +171,7 @@ __all__ = [
     "StaleOffsetsError",
     "TimedOutError",
     "TopicPartition",
+    "TransactionAbortedError",
     "UnknownTopicOrPartitionError",
     "WakeupError",
     "__version__",
@@ -184,6 +194,7 @@ _HOMES = {
     "ConfigResource": "headwater.client.admin",
     "ConfigResourceType": "headwater.client.admin",
     "Consumer": "headwater.client.consumer.blocking",
+    "ConsumerGroupMetadata": "headwater.client.group_metadata",
     "ConsumerInterceptor": "headwater.client.consumer.interceptors",
     "ConsumerRecord": "headwater.client.consumer.record",
     "GroupDescription": "headwater.client.admin",

@@ -17,6 +17,7 @@ import headwater
 
 if TYPE_CHECKING:
     from headwater import (
+        AbortableTransactionError,
         AlterConfigOp,
         ArrowMissingError,
         Assignor,
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
         ConfigError,
         ConfigResource,
         ConfigResourceType,
+        ConsumerGroupMetadata,
         ConsumerInterceptor,
         ConsumerRecord,
         CorruptRecordError,
         DeliveryTimeoutError,
+        FatalTransactionError,
         FencedInstanceIdError,
         ForkedError,
         GroupDescription,
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
         Records,
         RecordTooLargeError,
         ResetTo,
+        RetriableTransactionError,
         SendFuture,
         SentMany,
         SerializationError,
@@ -76,6 +80,7 @@ if TYPE_CHECKING:
         StaleOffsetsError,
         TimedOutError,
         TopicPartition,
+        TransactionAbortedError,
         UnknownTopicOrPartitionError,
         WakeupError,
     )
@@ -84,6 +89,7 @@ if TYPE_CHECKING:
     from headwater.client.producer.producer import Producer
 
 __all__ = [
+    "AbortableTransactionError",
     "Admin",
     "AlterConfigOp",
     "ArrowMissingError",
@@ -101,10 +107,12 @@ __all__ = [
     "ConfigResource",
     "ConfigResourceType",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerInterceptor",
     "ConsumerRecord",
     "CorruptRecordError",
     "DeliveryTimeoutError",
+    "FatalTransactionError",
     "FencedInstanceIdError",
     "ForkedError",
     "GroupDescription",
@@ -138,6 +146,7 @@ __all__ = [
     "RecordTooLargeError",
     "Records",
     "ResetTo",
+    "RetriableTransactionError",
     "SendFuture",
     "SentMany",
     "SerializationError",
@@ -146,6 +155,7 @@ __all__ = [
     "StaleOffsetsError",
     "TimedOutError",
     "TopicPartition",
+    "TransactionAbortedError",
     "UnknownTopicOrPartitionError",
     "WakeupError",
 ]

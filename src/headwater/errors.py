@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headwater.client.admin.groups import GroupNotEmptyError as GroupNotEmptyError
     from headwater.client.consumer.fetching.arrow import ArrowMissingError as ArrowMissingError
     from headwater.client.consumer.processing.process import ProcessingError as ProcessingError
-    from headwater.client.consumer.subscription import IllegalStateError as IllegalStateError
+    from headwater.client.errors import AbortableTransactionError as AbortableTransactionError
     from headwater.client.errors import AuthorizationError as AuthorizationError
     from headwater.client.errors import BufferExhaustedError as BufferExhaustedError
     from headwater.client.errors import ClientError as ClientError
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from headwater.client.errors import ConcurrentUseError as ConcurrentUseError
     from headwater.client.errors import CorruptRecordError as CorruptRecordError
     from headwater.client.errors import DeliveryTimeoutError as DeliveryTimeoutError
+    from headwater.client.errors import FatalTransactionError as FatalTransactionError
     from headwater.client.errors import FencedInstanceIdError as FencedInstanceIdError
     from headwater.client.errors import ForkedError as ForkedError
+    from headwater.client.errors import IllegalStateError as IllegalStateError
     from headwater.client.errors import InvalidTopicError as InvalidTopicError
     from headwater.client.errors import LogTruncationError as LogTruncationError
     from headwater.client.errors import LoopDiedError as LoopDiedError
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
     from headwater.client.errors import OutOfOrderSequenceError as OutOfOrderSequenceError
     from headwater.client.errors import ProducerFencedError as ProducerFencedError
     from headwater.client.errors import RecordTooLargeError as RecordTooLargeError
+    from headwater.client.errors import RetriableTransactionError as RetriableTransactionError
     from headwater.client.errors import SerializationError as SerializationError
     from headwater.client.errors import TimedOutError as TimedOutError
+    from headwater.client.errors import TransactionAbortedError as TransactionAbortedError
     from headwater.client.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
     from headwater.client.errors import WakeupError as WakeupError
     from headwater.client.offsets_sql import SkippedRecordsError as SkippedRecordsError
@@ -231,6 +235,7 @@ def error_of(code: int) -> E:
 
 
 _ELSEWHERE = {
+    "AbortableTransactionError": "headwater.client.errors",
     "ArrowMissingError": "headwater.client.consumer.fetching.arrow",
     "AuthorizationError": "headwater.client.errors",
     "BufferExhaustedError": "headwater.client.errors",
@@ -241,10 +246,11 @@ _ELSEWHERE = {
     "ConfigError": "headwater.config.keys",
     "CorruptRecordError": "headwater.client.errors",
     "DeliveryTimeoutError": "headwater.client.errors",
+    "FatalTransactionError": "headwater.client.errors",
     "FencedInstanceIdError": "headwater.client.errors",
     "ForkedError": "headwater.client.errors",
     "GroupNotEmptyError": "headwater.client.admin.groups",
-    "IllegalStateError": "headwater.client.consumer.subscription",
+    "IllegalStateError": "headwater.client.errors",
     "InvalidTopicError": "headwater.client.errors",
     "LogTruncationError": "headwater.client.errors",
     "LoopDiedError": "headwater.client.errors",
@@ -256,10 +262,12 @@ _ELSEWHERE = {
     "ProcessingError": "headwater.client.consumer.processing.process",
     "ProducerFencedError": "headwater.client.errors",
     "RecordTooLargeError": "headwater.client.errors",
+    "RetriableTransactionError": "headwater.client.errors",
     "SerializationError": "headwater.client.errors",
     "SkippedRecordsError": "headwater.client.offsets_sql",
     "StaleOffsetsError": "headwater.client.offsets_sql",
     "TimedOutError": "headwater.client.errors",
+    "TransactionAbortedError": "headwater.client.errors",
     "UnknownTopicOrPartitionError": "headwater.client.errors",
     "WakeupError": "headwater.client.errors",
 }

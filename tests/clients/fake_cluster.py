@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headwater.errors import E
-from headwater.records.batch import HEADER
+from headwater.records.batch import HEADER, RawHeader
 from headwater.records.codec import decode_batch
 from headwater.seams.network import ListenerHandle, Network, TcpNetwork
 from headwater.wire import codec
@@ -71,6 +71,8 @@ class Log:
     """A partition: its records, and what it remembers of each producer."""
 
     values: list[bytes | None] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+    """The producer id of each record."""
     producers: dict[int, "_Producer"] = field(default_factory=dict)
 
     def append(
@@ -79,7 +81,7 @@ class Log:
         """Store once and in order, as Apache Kafka decides it."""
         offset = len(self.values)
         if producer_id < 0:
-            self.values += values
+            self._store(producer_id, values)
             return E.NONE, offset
         state = self.producers.get(producer_id)
         if state is not None:
@@ -93,12 +95,16 @@ class Log:
                 return E.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         if state is None or epoch > state.epoch:
             state = self.producers[producer_id] = _Producer(epoch)
-        self.values += values
+        self._store(producer_id, values)
         state.next = sequence + len(values)
         state.batches[epoch, sequence, len(values)] = offset
         while len(state.batches) > REMEMBERED:
             del state.batches[next(iter(state.batches))]
         return E.NONE, offset
+
+    def _store(self, producer_id: int, values: list[Any]) -> None:
+        self.values += values
+        self.owners += [producer_id] * len(values)
 
 
 @dataclass
@@ -106,6 +112,11 @@ class _Producer:
     epoch: int
     next: int = 0
     batches: dict[tuple[int, int, int], int] = field(default_factory=dict)
+
+    def fence(self, epoch: int) -> None:
+        """Refuse earlier epochs, as after a marker."""
+        self.epoch, self.next = epoch, 0
+        self.batches.clear()
 
 
 class FakeBroker:
@@ -225,6 +236,10 @@ class FakeCluster:
         self.throttle_ms = 0
         """How long a producer is asked to wait with each answer."""
         self.fault: Callable[[Attempt], Fault] = lambda _: None
+        self.features: dict[str, int] = {}
+        """The finalized features."""
+        self.check_append: Callable[[str, int, RawHeader], E] = lambda *_: E.NONE
+        """Called before a batch is stored; a code refuses it."""
         self.attempts: list[Attempt] = []
         self.logs: defaultdict[tuple[str, int], Log] = defaultdict(Log)
         self.handlers: dict[int, tuple[type[Struct], Handler]] = {
@@ -283,7 +298,16 @@ class FakeCluster:
                     api_key=key, min_version=versions.lowest, max_version=highest
                 )
             )
-        return ApiVersionsResponse(api_keys=keys)
+        return ApiVersionsResponse(
+            api_keys=keys,
+            finalized_features_epoch=1 if self.features else -1,
+            finalized_features=[
+                ApiVersionsResponse.FinalizedFeatureKey(
+                    name=name, max_version_level=level, min_version_level=level
+                )
+                for name, level in self.features.items()
+            ],
+        )
 
     def _metadata(self, _: FakeBroker, request: MetadataRequest) -> MetadataResponse:
         return MetadataResponse(
@@ -392,7 +416,9 @@ class FakeCluster:
             code, offset = E.NOT_LEADER_OR_FOLLOWER, -1
         else:
             log = self.logs[topic, partition]
-            code, offset = log.append(producer_id, epoch, sequence, values)
+            code, offset = self.check_append(topic, partition, header), -1
+            if code == E.NONE:
+                code, offset = log.append(producer_id, epoch, sequence, values)
             if isinstance(fault, tuple) and code == E.NONE:
                 code, offset = fault[1], -1
         if fault == "cut after":

@@ -12,11 +12,11 @@ import headwater
 from headwater import aio
 from headwater.client.consumer.interceptors import ConsumerInterceptor
 from headwater.client.consumer.record import Records
-from headwater.client.consumer.subscription import IllegalStateError
 from headwater.client.errors import (
     ClosedError,
     ConcurrentUseError,
     ForkedError,
+    IllegalStateError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     SerializationError,

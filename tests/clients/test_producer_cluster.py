@@ -298,7 +298,7 @@ def kills_metadata(producer) -> None:
     def raising() -> None:
         raise ZeroDivisionError("on purpose")
 
-    producer._core._update_topics = raising
+    producer._core._topics.outdated = raising
     producer._waits.thread.call(producer._core.cluster.refresh())
 
 

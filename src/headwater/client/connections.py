@@ -18,6 +18,8 @@ from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinat
 
 _FIRST_WITH_LIST = 4
 """The version of FindCoordinator that takes several groups."""
+TRANSACTION = 1
+"""The key type of transactional ids in FindCoordinator."""
 _WAITING = -1_000_000
 """The ids of second connections are below this number."""
 
@@ -49,6 +51,8 @@ class Connections:
         self._failed_ms: dict[int, int] = {}
         """By broker: when the last attempt to connect failed, where none has succeeded since."""
         self._closed = False
+        self._features: dict[str, int] = {}
+        self._features_epoch = -1
 
     @property
     def now_ms(self) -> int:
@@ -124,6 +128,9 @@ class Connections:
             raise NetworkError(
                 f"{node.host}:{node.port} cannot be reached ({refused}); is the broker running?"
             ) from refused
+        if connection.features_epoch >= self._features_epoch:
+            self._features = connection.features
+            self._features_epoch = connection.features_epoch
         del self._reconnect[node.id]
         self._failed_ms.pop(node.id, None)
         return connection
@@ -133,6 +140,10 @@ class Connections:
         failed_ms = self._failed_ms.get(node_id)
         limit_ms = _UNREACHABLE_BACKOFFS * self.settings.reconnect_backoff_max_ms
         return failed_ms is not None and self.now_ms - failed_ms <= limit_ms
+
+    def feature_level(self, name: str) -> int:
+        """Return the level of a finalized feature, as far as the last connections tell; 0 if off."""
+        return self._features.get(name, 0)
 
     def candidates(self) -> list[Node]:
         """Brokers to ask: open connections first, bootstrap addresses when all else failed."""
@@ -195,7 +206,8 @@ class CoordinatorLookup:
         if (node := self._node(group, key_type)) is not None:
             return node
         backoff, last = self._cluster.backoff(), None
-        with self._cluster.waiting(f"the coordinator of group {group}", lambda: last):
+        what = "transactional id" if key_type == TRANSACTION else "group"
+        with self._cluster.waiting(f"the coordinator of {what} {group}", lambda: last):
             while True:
                 try:
                     await self._ask(group, key_type)

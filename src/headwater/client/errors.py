@@ -104,10 +104,38 @@ class AuthorizationError(ClientError):
     CODE = E.TOPIC_AUTHORIZATION_FAILED
 
 
-class ProducerFencedError(ClientError):
+class IllegalStateError(ClientError, RuntimeError):
+    """The call does not fit the earlier calls; the message says what to do."""
+
+    CODE = E.INVALID_REQUEST
+
+
+class AbortableTransactionError(ClientError):
+    """The transaction cannot commit: abort it and begin another one. `__cause__` says why."""
+
+    CODE = E.TRANSACTION_ABORTABLE
+
+
+class FatalTransactionError(ClientError):
+    """The producer cannot go on: close it, and create another one if that makes sense."""
+
+    CODE = E.INVALID_TXN_STATE
+
+
+class ProducerFencedError(FatalTransactionError):
     """A newer producer has taken over."""
 
     CODE = E.PRODUCER_FENCED
+
+
+class RetriableTransactionError(TimedOutError):
+    """A call did not finish within max.block.ms and continues: repeat the same call."""
+
+
+class TransactionAbortedError(ClientError):
+    """The record was not sent before its transaction was aborted."""
+
+    CODE = E.OPERATION_NOT_ATTEMPTED
 
 
 class OutOfOrderSequenceError(ClientError):
@@ -176,6 +204,8 @@ _CLASSES: dict[E, type[ClientError]] = {
     E.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
     E.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
     E.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
+    E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
+    E.TRANSACTION_ABORTABLE: AbortableTransactionError,
     E.PRODUCER_FENCED: ProducerFencedError,
     E.INVALID_PRODUCER_EPOCH: ProducerFencedError,
     E.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequenceError,

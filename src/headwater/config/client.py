@@ -23,16 +23,17 @@ from headwater.config.keys import (
     nearest,
 )
 from headwater.config.other_clients import OTHER_CLIENTS
+from headwater.config.producer_conflicts import (
+    idempotence_conflict,
+    number,
+    transactional_id_problem,
+    values_of,
+)
 from headwater.config.profiles import Profile, profile_called
 
 _TLS = "TLS is not served yet: use security_protocol='PLAINTEXT' on a network you trust"
 _SASL = "SASL is not served yet: use security_protocol='PLAINTEXT' on a network you trust"
-_REFUSED = {
-    "ssl.": _TLS,
-    "sasl.": _SASL,
-    "transactional.id": "transactions are not served yet: leave it out, idempotence is on",
-    "transaction.": "transactions are not served yet: leave it out, idempotence is on",
-}
+_REFUSED = {"ssl.": _TLS, "sasl.": _SASL}
 _ALIKE = 0.8
 """The similarity that a hint requires; a lower one suggests unrelated settings."""
 _KERNEL = "the kernel sizes the buffers better by itself"
@@ -242,6 +243,16 @@ class ProducerSettings(ClientSettings):
         "enable.idempotence", BOOLEAN, default=True,
         doc="Number the batches, so that a retried batch is stored once and in order.",
     )
+    transactional_id: str | None = key(
+        "transactional.id", STRING, default=None, check=transactional_id_problem,
+        doc="A lasting name that makes the producer transactional: a new producer with this name "
+            "fences the one before it and aborts what that one left open.",
+    )
+    transaction_timeout_ms: int = key(
+        "transaction.timeout.ms", INT, default=60_000, at_least=1,
+        doc="How long a transaction may be open before its coordinator aborts it; at most "
+            "transaction.max.timeout.ms of the brokers.",
+    )
     batch_size: int = key(
         "batch.size", INT, default=16_384, at_least=0,
         doc="The size at which a batch of one partition is full, in bytes before compression.",
@@ -330,13 +341,16 @@ class ProducerSettings(ClientSettings):
     @classmethod
     def reconcile(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
         """Idempotence against acks, retries and requests in flight; the delivery timeout."""
-        conflict = _idempotence_conflict(values)
-        if conflict and values["enable.idempotence"]:
+        conflict = idempotence_conflict(values)
+        if values["transactional.id"] is not None:
+            if conflict or not values["enable.idempotence"]:
+                raise ConfigError(f"transactional_id needs {conflict or 'enable_idempotence'}")
+        elif conflict and values["enable.idempotence"]:
             if "enable.idempotence" in chosen:
                 raise ConfigError(f"enable_idempotence needs {conflict}")
             values["enable.idempotence"] = False
-        least = _number(values["linger.ms"]) + _number(values["request.timeout.ms"])
-        if _number(values["delivery.timeout.ms"]) < least:
+        least = number(values["linger.ms"]) + number(values["request.timeout.ms"])
+        if number(values["delivery.timeout.ms"]) < least:
             if "delivery.timeout.ms" in chosen:
                 raise ConfigError(
                     f"delivery_timeout_ms must be at least linger_ms + request_timeout_ms "
@@ -360,30 +374,9 @@ class ProducerSettings(ClientSettings):
         if not self.enable_idempotence and "enable.idempotence" not in self.chosen:
             said.append(
                 "enable.idempotence is off, because other settings exclude it "
-                f"(it needs {_idempotence_conflict(vars_of(self))}): retries may store a record twice."
+                f"(it needs {idempotence_conflict(values_of(self))}): retries may store a record twice."
             )
         return said
-
-
-def vars_of(settings: SettingsBase) -> dict[str, Value]:
-    """The values of `settings` by their keys."""
-    return {row.name: getattr(settings, row.attribute) for row in settings.KEYS.values()}
-
-
-def _idempotence_conflict(values: Mapping[str, Value]) -> str | None:
-    if values["acks"] not in {"all", "-1"}:
-        return f"acks=all, not {values['acks']}"
-    if values["retries"] == 0:
-        return "retries, not retries=0"
-    if _number(values["max.in.flight.requests.per.connection"]) > 5:
-        return "max_in_flight_requests_per_connection of at most 5"
-    return None
-
-
-def _number(value: Value) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"not a whole number: {value!r}")
-    return value
 
 
 class ConsumerSettings(ClientSettings):
@@ -476,7 +469,7 @@ class ConsumerSettings(ClientSettings):
     @classmethod
     def reconcile(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
         """Heartbeats must fit into the session, and commits need a group."""
-        if _number(values["heartbeat.interval.ms"]) >= _number(values["session.timeout.ms"]):
+        if number(values["heartbeat.interval.ms"]) >= number(values["session.timeout.ms"]):
             raise ConfigError(
                 "heartbeat_interval_ms must be below session_timeout_ms: a third of it"
             )

@@ -60,6 +60,12 @@ class ProducerOptions(ClientOptions, total=False):
     (1), nobody (0)."""
     enable_idempotence: bool
     """Number the batches, so that a retried batch is stored once and in order."""
+    transactional_id: str
+    """A lasting name that makes the producer transactional: a new producer with this name
+    fences the one before it and aborts what that one left open."""
+    transaction_timeout_ms: int
+    """How long a transaction may be open before its coordinator aborts it; at most
+    transaction.max.timeout.ms of the brokers."""
     batch_size: int
     """The size at which a batch of one partition is full, in bytes before compression."""
     linger_ms: int

@@ -56,6 +56,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._giving_up: asyncio.TimerHandle | None = None
         self._sent = 0
         self._served: dict[int, Versions] = {}
+        self.features: dict[str, int] = {}
+        """The finalized features of the cluster, each with its level."""
+        self.features_epoch = -1
+        """The epoch of `features`; greater ones are newer."""
         self._agreed: dict[tuple[type[Struct], int | None], int] = {}
 
     @classmethod
@@ -226,6 +230,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys
         }
         self._agreed.clear()
+        self.features_epoch = answer.finalized_features_epoch
+        self.features = {row.name: row.max_version_level for row in answer.finalized_features}
 
     async def _exchange(
         self,

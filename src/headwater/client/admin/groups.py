@@ -9,10 +9,14 @@ from headwater.client.admin.arguments import as_list, as_mapping, as_names
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
 from headwater.client.admin.topics import TopicAdmin
-from headwater.client.consumer.group.commits import checked_offsets
 from headwater.client.consumer.group.consumer_protocol import by_topic, decode_assignment
 from headwater.client.consumer.offset_lookups import OffsetLookups
-from headwater.client.consumer.record import OffsetAndMetadata, topic_partition, topic_partitions
+from headwater.client.consumer.record import (
+    OffsetAndMetadata,
+    checked_offsets,
+    topic_partition,
+    topic_partitions,
+)
 from headwater.client.errors import ClientError, failure
 from headwater.errors import E, KafkaError
 from headwater.model import EARLIEST, LATEST, NO_OFFSET, TopicPartition
@@ -177,7 +181,7 @@ class GroupAdmin:
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:
         as_mapping("set_group_offsets", offsets, "{(topic, partition): offset}")
-        rows = checked_offsets(offsets) or {}
+        rows = checked_offsets(offsets)
         request = OffsetCommitRequest(
             group_id=group_id,
             topics=[

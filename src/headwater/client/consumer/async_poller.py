@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from headwater.client.consumer.consumer_core import ConsumerCore
 from headwater.client.consumer.listener import ListenerCall
 from headwater.client.consumer.record import ConsumerRecord
-from headwater.client.consumer.subscription import IllegalStateError
-from headwater.client.errors import ClientError, ConcurrentUseError
+from headwater.client.errors import ClientError, ConcurrentUseError, IllegalStateError
 from headwater.client.unclosed import end_when_dropped
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from headwater.client.blocking import LoopThread, forked_error, register, unregi
 from headwater.client.consumer.consumer_core import ConsumerCore
 from headwater.client.consumer.listener import ListenerCall
 from headwater.client.consumer.record import ConsumerRecord
-from headwater.client.consumer.subscription import IllegalStateError
-from headwater.client.errors import ConcurrentUseError, LoopDiedError
+from headwater.client.errors import ConcurrentUseError, IllegalStateError, LoopDiedError
 from headwater.client.unclosed import end_when_dropped
 
 log = logging.getLogger(__name__)

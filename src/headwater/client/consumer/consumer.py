@@ -26,6 +26,7 @@ from headwater.client.consumer.record import (
     V,
     topic_partitions,
 )
+from headwater.client.group_metadata import ConsumerGroupMetadata
 from headwater.client.waits import older_name
 from headwater.config.client import ConsumerSettings
 from headwater.config.client_options import ConsumerOptions
@@ -312,6 +313,10 @@ class Consumer(Generic[K, V]):
         `commit_async` in the loop, `commit` once before `close`.
         """
         self._poller.run_now(lambda: self._core.commit_async(offsets, on_commit))
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return the membership in the group, for `Producer.send_offsets_to_transaction`."""
+        return self._poller.run_now(self._core.group_metadata)
 
     async def committed(
         self, partitions: Partitions

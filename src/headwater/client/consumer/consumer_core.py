@@ -20,7 +20,7 @@ from headwater.client.consumer.consumer_positions import ConsumerPositions
 from headwater.client.consumer.deserializers import Deserializer, deserializer, reshaping
 from headwater.client.consumer.fetching.completed_fetch import Reshape
 from headwater.client.consumer.fetching.fetcher_loop import Fetcher
-from headwater.client.consumer.group.commits import Commits, OnCommit, checked_offsets
+from headwater.client.consumer.group.commits import Commits, OnCommit
 from headwater.client.consumer.group.group_loop import Group
 from headwater.client.consumer.handover import Handover
 from headwater.client.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
@@ -31,24 +31,22 @@ from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.consumer.positions_loop import PositionResolver
 from headwater.client.consumer.ready_records import ReadyRecords
 from headwater.client.consumer.record import (
-    OffsetAndMetadata,
+    CommittedOffsets,
     Offsets,
     Partition,
     Partitions,
+    checked_offsets,
     topic_partitions,
 )
-from headwater.client.consumer.subscription import (
-    IllegalStateError,
-    Subscription,
-    SubscriptionType,
-)
+from headwater.client.consumer.subscription import Subscription, SubscriptionType
 from headwater.client.consumer.wakeup import Wakeup
-from headwater.client.errors import ClosedError, WakeupError
+from headwater.client.errors import ClosedError, IllegalStateError, WakeupError
+from headwater.client.group_metadata import ConsumerGroupMetadata
 from headwater.client.plugins import Plugins
 from headwater.client.waits import not_seconds
 from headwater.config.client import ConsumerSettings
 from headwater.errors import KafkaError
-from headwater.model import ZERO_UUID, TopicPartition
+from headwater.model import ZERO_UUID
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import Network, TcpNetwork
 from headwater.seams.randomness import Randomness, SystemRandomness
@@ -385,7 +383,7 @@ class ConsumerCore:
     async def commit(self, offsets: Offsets | None) -> None:
         self._require_group("commit()")
         self._undo_interrupted()
-        wanted = checked_offsets(offsets)
+        wanted = None if offsets is None else checked_offsets(offsets)
         async with self._within_api_timeout("the commit"):
             await self._commits.commit(wanted)
         self.handover.committed(wanted)
@@ -394,13 +392,15 @@ class ConsumerCore:
         """Send a commit without waiting for it; it is not retried."""
         self._require_group("commit_async()")
         self._undo_interrupted()
-        wanted = checked_offsets(offsets)
+        wanted = None if offsets is None else checked_offsets(offsets)
         self._commits.commit_soon(wanted, on_commit)
         self.handover.committed(wanted)
 
-    async def committed(
-        self, partitions: Partitions
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        self._require_group("group_metadata()")
+        return self._commits.group_metadata()
+
+    async def committed(self, partitions: Partitions) -> CommittedOffsets:
         self._require_group("committed()")
         async with self._within_api_timeout("the committed offsets"):
             return await self._commits.committed(topic_partitions(partitions))

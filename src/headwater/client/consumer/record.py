@@ -84,6 +84,8 @@ class OffsetAndTimestamp(NamedTuple):
 Partition = TopicPartition | tuple[str, int]
 Partitions = Iterable[Partition]
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+CommittedOffsets = dict[TopicPartition, OffsetAndMetadata | None]
+"""What a group has committed; None for partitions without a commit."""
 
 
 def topic_partitions(
@@ -113,3 +115,13 @@ def topic_partition(partition: object) -> TopicPartition:
         if isinstance(topic, str) and isinstance(number, int):
             return TopicPartition(topic, number)
     raise TypeError(f"{partition!r} is not a (topic, partition), such as ('orders', 0)")
+
+
+def checked_offsets(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets to commit in one form."""
+    found = {}
+    for name, offset in given.items():
+        partition = topic_partition(name)
+        row = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        found[partition] = row._replace(offset=whole_offset(partition, row.offset))
+    return found

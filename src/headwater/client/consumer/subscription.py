@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from headwater.client.consumer.partition_state import PartitionState
-from headwater.client.errors import ClientError
-from headwater.errors import E
+from headwater.client.errors import IllegalStateError
 from headwater.model import TopicPartition, topic_name_problem
 
 
@@ -20,12 +19,6 @@ class SubscriptionType(Enum):
     TOPICS = "topics by name"
     PATTERN = "topics by pattern"
     ASSIGNED = "partitions by hand"
-
-
-class IllegalStateError(ClientError, RuntimeError):
-    """The call does not fit the earlier calls; the message says what to do."""
-
-    CODE = E.INVALID_REQUEST
 
 
 class Subscription:

@@ -94,12 +94,12 @@ class ProducerBatch:
         if repair is not None:
             repair()
 
-    def encoded(self, codec: int, level: int | None) -> Buffer:
+    def encoded(self, codec: int, level: int | None, transactional: bool = False) -> Buffer:
         """Return the bytes to send; a retry sends the same bytes."""
         if self.records is None:
             assert self.writer is not None
             self.records = self.writer.finish(
-                codec, level, self.producer_id, self.epoch, self.base_sequence
+                codec, level, self.producer_id, self.epoch, self.base_sequence, transactional
             )
         return self.records
 
@@ -324,14 +324,23 @@ class Accumulator:
     def expired(self, now_ms: int) -> list[ProducerBatch]:
         """Remove and return the expired batches, including those in flight."""
         gone = [batch for batch in self.incomplete if batch.deadline_ms <= now_ms]
-        for batch in gone:
+        self._remove(gone)
+        return gone
+
+    def unsent(self) -> list[ProducerBatch]:
+        """Remove and return the batches that were never sent and have no number."""
+        gone = [batch for batch in self.incomplete if batch.base_sequence == NO_SEQUENCE]
+        self._remove(gone)
+        return gone
+
+    def _remove(self, batches: list[ProducerBatch]) -> None:
+        for batch in batches:
             queue = batch.queue
             if batch is queue.open:
                 self.seal(queue)
             if batch in queue.sealed:
                 queue.sealed.remove(batch)
             self._requeue(queue)
-        return gone
 
     def clear(self) -> list[ProducerBatch]:
         """Remove and return all batches, including those in flight."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import weakref
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from headwater.client.errors import ClosedError, TimedOutError
 from headwater.client.producer.accumulator import record_bound
@@ -20,6 +20,9 @@ from headwater.client.producer.producer_core import ProducerCore
 from headwater.client.producer.topic_queues import TopicQueues
 from headwater.client.unclosed import warn_unclosed
 from headwater.client.waits import Deadline
+
+if TYPE_CHECKING:  # loaded by the first transactional producer
+    from headwater.client.producer.transaction_loop import TransactionLoop
 
 
 class AsyncSendWaits:
@@ -95,6 +98,16 @@ class AsyncSendWaits:
             core.room.end_wait(wake, core.clock.monotonic_ms() - begun, core.sender)
         core.check_usable()
 
+    async def transact(self, call: Callable[["TransactionLoop"], Awaitable[None]]) -> None:
+        """Run a call of the transactions."""
+        await self.start()
+        await call(self._core.transactions)
+
+    async def transact_now(self, call: Callable[["TransactionLoop"], None]) -> None:
+        """Run a call of the transactions that does not wait."""
+        await self.start()
+        call(self._core.transactions)
+
     async def result(self, future: SendFuture) -> RecordMetadata:
         return await future
 
@@ -123,6 +136,8 @@ class AsyncSendWaits:
         if core.unusable is None:
             try:
                 if core.sender.fatal is None:
+                    if core.initialized:
+                        await core.end_transaction(timeout_s)
                     await self.flush(timeout_s)
             except TimedOutError:
                 pass  # the futures of those records fail below

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headwater.client.cluster import Cluster
-from headwater.client.errors import ClosedError, failure
+from headwater.client.errors import ClosedError, TransactionAbortedError, failure
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, ProducerBatch
 from headwater.client.producer.futures import OnDelivery, RecordMetadata
@@ -35,9 +35,17 @@ _NOT_APPENDED = frozenset(
         E.NOT_ENOUGH_REPLICAS,
         E.CORRUPT_MESSAGE,
         E.THROTTLING_QUOTA_EXCEEDED,
+        E.CONCURRENT_TRANSACTIONS,
     }
 )
 """Retriable errors of attempts that stored nothing; earlier attempts may have."""
+_CONCURRENT_REST_MS = 5
+"""The first rest while the coordinator completes the transaction before."""
+
+
+_EXPECTED = (ClosedError, TransactionAbortedError)
+"""Errors of records that the application gave up itself: nobody has to look at them."""
+BatchFailed = Callable[[ProducerBatch, KafkaError], None]
 
 
 class BatchCompletion:
@@ -55,6 +63,7 @@ class BatchCompletion:
         clock: Clock,
         randomness: Randomness,
         room_freed: Callable[[], None],
+        batch_failed: BatchFailed | None = None,
     ) -> None:
         self._settings = settings
         self._cluster = cluster
@@ -65,6 +74,7 @@ class BatchCompletion:
         self._clock = clock
         self._randomness = randomness
         self._room_freed = room_freed
+        self._batch_failed = batch_failed
         self.losses = Losses(settings.client_id, clock)
 
     def handle_response(
@@ -87,13 +97,18 @@ class BatchCompletion:
             self._split(batch, now)
         elif code in LOST and self._sequences is not None:
             self._misnumbered(batch, failure(code, row.error_message), now)
+        elif code == E.CONCURRENT_TRANSACTIONS:
+            problem = failure(code, row.error_message)
+            self.retry(batch, problem, now, first_rest_ms=_CONCURRENT_REST_MS)
         elif code.retriable:
             if code not in _NOT_APPENDED:
                 batch.uncertain = True
             self._follow_leader(batch, row.current_leader, endpoints)
             self._cluster.suspect()
+            # A new leader is often asked before it knows that it leads.
             behind = 0 <= row.current_leader.leader_epoch < batch.leader_epoch
-            self.retry(batch, failure(code, row.error_message), now, behind=behind)
+            rest_ms = self._settings.retry_backoff_ms // (4 if behind else 1)
+            self.retry(batch, failure(code, row.error_message), now, first_rest_ms=rest_ms)
         else:
             self.fail(batch, _explained(batch, row, code))
 
@@ -121,12 +136,17 @@ class BatchCompletion:
             self.fail(batch, _unknowable(batch, problem))
 
     def retry(
-        self, batch: ProducerBatch, problem: KafkaError, now: int, *, behind: bool = False
+        self,
+        batch: ProducerBatch,
+        problem: KafkaError,
+        now: int,
+        *,
+        first_rest_ms: int | None = None,
     ) -> None:
         """Send the batch again, unless its retries are used up.
 
-        It waits before that, but only until a newer leader is known, and less if the broker was
-        `behind`: a new leader is often asked before it knows that it leads.
+        It waits before that, retry.backoff.ms at first by default, but only until a newer leader is
+        known.
         """
         if batch.future.done:
             batch.in_flight = False
@@ -138,13 +158,13 @@ class BatchCompletion:
         self._metrics.retries.add(now, batch.count)
         batch.problem = problem
         with self._lock:
-            rest_ms = self._rest_ms(batch.attempts_at_leader, behind=behind)
+            rest_ms = self._rest_ms(batch.attempts_at_leader, first_rest_ms)
             self._accumulator.put_back(batch, now + rest_ms)
         self._end_reset(batch)
 
-    def _rest_ms(self, attempts: int, *, behind: bool) -> int:
+    def _rest_ms(self, attempts: int, first_ms: int | None) -> int:
         settings = self._settings
-        first = settings.retry_backoff_ms // (4 if behind else 1)
+        first = settings.retry_backoff_ms if first_ms is None else first_ms
         longest = max(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
         rest = min(first << min(attempts - 1, 16), longest)
         return rest * (80 + self._randomness.below(41)) // 100
@@ -158,12 +178,12 @@ class BatchCompletion:
         return batch.count > 1 and not batch.future.done and not batch.uncertain
 
     def _split(self, batch: ProducerBatch, now: int) -> None:
-        if self._sequences is not None:
-            batch.in_flight = False
-            self._sequences.given_up(batch)
+        batch.in_flight = False
         self._metrics.splits.add(now)
         with self._lock:
-            self._accumulator.split(batch, max(batch.size // 2, 1))
+            parts = self._accumulator.split(batch, max(batch.size // 2, 1))
+        if self._sequences is not None:
+            self._sequences.split(batch, parts)
 
     def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         """Complete a batch that the broker has stored."""
@@ -186,8 +206,10 @@ class BatchCompletion:
             self._sequences.given_up(batch)
         if batch.future.done:
             return
+        if self._batch_failed is not None:
+            self._batch_failed(batch, error)
         self._metrics.errors.add(self._clock.monotonic_ms(), batch.count)
-        if not batch.callbacks and not isinstance(error, ClosedError):
+        if not batch.callbacks and not isinstance(error, _EXPECTED):
             batch.future.unheard = Unheard(self.losses, batch.count, str(batch.queue.key), error)
         batch.future.fail(error, partial(self._finish, batch))
 

@@ -3,10 +3,13 @@
 Derived from `producer.py` by `python -m tools.blocking_faces`; do not edit.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from headwater.client.errors import AbortableTransactionError, FatalTransactionError
+from headwater.client.group_metadata import ConsumerGroupMetadata
 from headwater.client.producer.blocking_send_waits import BlockingSendWaits
 from headwater.client.producer.bulk import SentMany, Table
 from headwater.client.producer.futures import OnDelivery, RecordMetadata, SendFuture
@@ -17,9 +20,15 @@ from headwater.client.producer.serializers import Serializer, SerializerName
 from headwater.client.waits import older_name
 from headwater.config.client import ProducerSettings
 from headwater.config.client_options import ProducerOptions
+from headwater.errors import KafkaError
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
+
+if TYPE_CHECKING:
+    from headwater.client.consumer.record import Offsets
+
+log = logging.getLogger(__name__)
 
 
 class Producer:
@@ -142,6 +151,53 @@ class Producer:
         """
         self._waits.flush(older_name("flush", renamed) if renamed else timeout)
 
+    # -- transactions
+
+    def init_transactions(self) -> None:
+        """Prepare the producer for transactions; needs `transactional_id`.
+
+        Fences the producer that used this transactional id before, and waits until what it left
+        open is aborted.
+        """
+        self._waits.transact(lambda its: its.init())
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: records sent from now on are visible together, or never."""
+        self._waits.transact_now(lambda its: its.begin())
+
+    def commit_transaction(self) -> None:
+        """Send what is left and commit.
+
+        Raises AbortableTransactionError if a record could not be stored: call
+        `abort_transaction()`. RetriableTransactionError: call it again. FatalTransactionError:
+        close the producer.
+        """
+        self._waits.transact(lambda its: its.commit())
+
+    def abort_transaction(self) -> None:
+        """Abort: consumers with `isolation_level="read_committed"` never see its records."""
+        self._waits.transact(lambda its: its.abort())
+
+    def send_offsets_to_transaction(
+        self, offsets: "Offsets", group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Commit the offsets of a consumer together with the transaction.
+
+        Args:
+            offsets: The next offset to read, by partition.
+            group_metadata: What `group_metadata()` of the consumer returns.
+        """
+        self._waits.transact(lambda its: its.send_offsets(offsets, group_metadata))
+
+    def transaction(self) -> "TransactionBlock":
+        """Return a block that commits at its end and aborts on an exception.
+
+        The first one calls `init_transactions()`.
+        """
+        return TransactionBlock(self)
+
+    # -- facts
+
     def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic."""
         return list(range((self._waits.topic(topic)).count))
@@ -173,3 +229,35 @@ class Producer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class TransactionBlock:
+    """One transaction of a producer, as a block."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def __enter__(self) -> None:
+        producer = self._producer
+        if not producer._core.initialized:
+            producer.init_transactions()
+        producer.begin_transaction()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        producer = self._producer
+        if error is None:
+            try:
+                producer.commit_transaction()
+            except AbortableTransactionError:
+                producer.abort_transaction()
+                raise
+        elif not isinstance(error, FatalTransactionError):
+            try:
+                producer.abort_transaction()
+            except KafkaError as problem:
+                log.warning("a transaction was not aborted: %s", problem)

@@ -6,8 +6,8 @@ Callers wait in their own threads; the sender runs on the clients' loop thread.
 import logging
 import threading
 import weakref
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
 
 from headwater.client.blocking import LoopThread, forked_error, register, unregister
 from headwater.client.errors import ClosedError, TimedOutError
@@ -16,10 +16,14 @@ from headwater.client.producer.bulk import Load, SentMany, Table
 from headwater.client.producer.dropped import Leftover
 from headwater.client.producer.futures import OnDelivery, RecordMetadata, SendFuture
 from headwater.client.producer.interceptors import ProducerRecord
+from headwater.client.producer.locking import interrupted
 from headwater.client.producer.producer_core import ProducerCore
 from headwater.client.producer.topic_queues import TopicQueues
 from headwater.client.waits import Deadline, OneShotEvent
 from headwater.errors import KafkaError
+
+if TYPE_CHECKING:  # loaded by the first transactional producer
+    from headwater.client.producer.transaction_loop import TransactionLoop
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +116,19 @@ class BlockingSendWaits:
             self._core.sender.turned.append(turned)
             turned.wait(GIVE_WAY_S)
 
+    def transact(self, call: Callable[["TransactionLoop"], Coroutine[Any, Any, None]]) -> None:
+        """Run a call of the transactions on the loop."""
+        self.thread.refuse_here("a call of a transaction")
+        if self._core.owns_lock():
+            raise interrupted("a call of a transaction")
+        self.thread.call(call(self._core.transactions))
+
+    def transact_now(self, call: Callable[["TransactionLoop"], None]) -> None:
+        """Run a call of the transactions that does not wait, in this thread."""
+        if self._core.owns_lock():
+            raise interrupted("a call of a transaction")
+        call(self._core.transactions)
+
     def result(self, future: SendFuture) -> RecordMetadata:
         return future.result()
 
@@ -149,6 +166,8 @@ class BlockingSendWaits:
             return
         try:
             if core.unusable is None and core.sender.fatal is None:
+                if core.initialized:
+                    self.thread.call(core.end_transaction(timeout))
                 self.flush(timeout)
         except (TimedOutError, ClosedError):
             pass  # the futures of those records fail below

@@ -1,9 +1,12 @@
 """The asyncio face of the producer; `tools/blocking_faces.py` derives the blocking one from it."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from headwater.client.errors import AbortableTransactionError, FatalTransactionError
+from headwater.client.group_metadata import ConsumerGroupMetadata
 from headwater.client.producer.async_send_waits import AsyncSendWaits
 from headwater.client.producer.bulk import SentMany, Table
 from headwater.client.producer.futures import OnDelivery, RecordMetadata, SendFuture
@@ -14,9 +17,15 @@ from headwater.client.producer.serializers import Serializer, SerializerName
 from headwater.client.waits import older_name
 from headwater.config.client import ProducerSettings
 from headwater.config.client_options import ProducerOptions
+from headwater.errors import KafkaError
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
+
+if TYPE_CHECKING:
+    from headwater.client.consumer.record import Offsets
+
+log = logging.getLogger(__name__)
 
 
 class Producer:
@@ -139,6 +148,53 @@ class Producer:
         """
         await self._waits.flush(older_name("flush", renamed) if renamed else timeout)
 
+    # -- transactions
+
+    async def init_transactions(self) -> None:
+        """Prepare the producer for transactions; needs `transactional_id`.
+
+        Fences the producer that used this transactional id before, and waits until what it left
+        open is aborted.
+        """
+        await self._waits.transact(lambda its: its.init())
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction: records sent from now on are visible together, or never."""
+        await self._waits.transact_now(lambda its: its.begin())
+
+    async def commit_transaction(self) -> None:
+        """Send what is left and commit.
+
+        Raises AbortableTransactionError if a record could not be stored: call
+        `abort_transaction()`. RetriableTransactionError: call it again. FatalTransactionError:
+        close the producer.
+        """
+        await self._waits.transact(lambda its: its.commit())
+
+    async def abort_transaction(self) -> None:
+        """Abort: consumers with `isolation_level="read_committed"` never see its records."""
+        await self._waits.transact(lambda its: its.abort())
+
+    async def send_offsets_to_transaction(
+        self, offsets: "Offsets", group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Commit the offsets of a consumer together with the transaction.
+
+        Args:
+            offsets: The next offset to read, by partition.
+            group_metadata: What `group_metadata()` of the consumer returns.
+        """
+        await self._waits.transact(lambda its: its.send_offsets(offsets, group_metadata))
+
+    def transaction(self) -> "TransactionBlock":
+        """Return a block that commits at its end and aborts on an exception.
+
+        The first one calls `init_transactions()`.
+        """
+        return TransactionBlock(self)
+
+    # -- facts
+
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the partitions of a topic."""
         return list(range((await self._waits.topic(topic)).count))
@@ -170,3 +226,35 @@ class Producer:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+class TransactionBlock:
+    """One transaction of a producer, as a block."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> None:
+        producer = self._producer
+        if not producer._core.initialized:
+            await producer.init_transactions()
+        await producer.begin_transaction()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        producer = self._producer
+        if error is None:
+            try:
+                await producer.commit_transaction()
+            except AbortableTransactionError:
+                await producer.abort_transaction()
+                raise
+        elif not isinstance(error, FatalTransactionError):
+            try:
+                await producer.abort_transaction()
+            except KafkaError as problem:
+                log.warning("a transaction was not aborted: %s", problem)

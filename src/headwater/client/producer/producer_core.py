@@ -7,12 +7,10 @@ other records go through `_deliver`. The two faces differ in how they wait for m
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headwater.client.cluster import Cluster, TopicView
-from headwater.client.errors import (
-    InvalidTopicError,
-)
+from headwater.client.cluster import Cluster
+from headwater.client.errors import IllegalStateError, InvalidTopicError
 from headwater.client.plugins import Plugins
 from headwater.client.producer.accumulator import (
     Accumulator,
@@ -43,6 +41,7 @@ from headwater.client.producer.futures import (
     SendFuture,
 )
 from headwater.client.producer.interceptors import ProducerInterceptor, ProducerRecord
+from headwater.client.producer.known_topics import KnownTopics
 from headwater.client.producer.locking import interrupted, new_lock
 from headwater.client.producer.partitioner import Partitioner, checked, key_hash, partition_of_key
 from headwater.client.producer.record_preparation import RecordPreparation, dropped_future
@@ -57,6 +56,9 @@ from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import Network, TcpNetwork
 from headwater.seams.randomness import Randomness, SystemRandomness
 from headwater.seams.tasks import LoopTasks
+
+if TYPE_CHECKING:  # loaded by the first transactional producer
+    from headwater.client.producer.transaction_loop import TransactionLoop
 
 log = logging.getLogger(__name__)
 
@@ -116,16 +118,18 @@ class ProducerCore:
         self.new_lock()
         self.accumulator = Accumulator.of(self.settings)
         self.room = BufferRoom(self.accumulator, self.clock)
-        self._topics: dict[str, TopicQueues] = {}
-        # The last metadata of each topic: an update of one topic costs no work for the others.
-        self._followed: dict[str, TopicView] = {}
-        self._plain: dict[str, TopicQueues] = {}
-        """The topics whose records take the fast path; empty if records need more work."""
-        self._takes_plain = not (
-            self._preparation.changes_records
-            or partitioner
-            or self.settings.partitioner_ignore_keys
+        self._topics = KnownTopics(
+            self.settings,
+            self.accumulator,
+            self._randomness.below,
+            takes_plain=not (
+                self._preparation.changes_records
+                or partitioner
+                or self.settings.partitioner_ignore_keys
+            ),
         )
+        self._plain = self._topics.plain
+        self._transactions: TransactionLoop | None = None
         self._crowded = False
         """Whether batches pile up in a queue, so that the sender should run."""
         self.unusable: KafkaError | None = None
@@ -188,14 +192,14 @@ class ProducerCore:
         except (KeyError, TypeError, AttributeError):
             pass  # an unknown topic, or not bytes: the slow path reports it
         record = ProducerRecord(topic, value, key, partition, headers, timestamp)
-        self.check_usable()
+        self._check_sendable()
         prepared = self._preparation.prepared(record, on_delivery)
         if prepared is None:
             return dropped_future(record, on_delivery)
         return self._place_record(*prepared)
 
     def _place_record(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
-        topic = self._topics.get(record.topic)
+        topic = self._topics.by_name.get(record.topic)
         if topic is None or self.outgrown(topic, record):
             return self.deliver(record, on_delivery, None)
         future = self.offer(topic, record, on_delivery)
@@ -224,8 +228,7 @@ class ProducerCore:
             return 1 if writer.append(timestamp, key, value, headers) >= 0 else 0
 
         with self.lock:
-            if self.unusable is not None or self.sender.fatal is not None:
-                self.check_usable()  # another thread may have closed the producer
+            self._check_sendable()  # another thread may have closed the producer
             batch, index, _ = self._fill_batch(topic, queue, fill, 0, size)
             if batch is None:
                 return None
@@ -318,7 +321,7 @@ class ProducerCore:
                 if self.owns_lock():
                     raise interrupted("send_many()")
                 with self.lock:
-                    self.check_usable()
+                    self._check_sendable()
                     batch, index, taken = self._fill_batch(topic, queue, load.fill, start, 0)
                 if batch is None:
                     yield
@@ -346,48 +349,18 @@ class ProducerCore:
 
     # -- topics
 
-    def _update_topic(self, view: TopicView) -> TopicQueues:
-        """Create or update the queues of a topic from its metadata."""
-        known = self._topics.get(view.name)
-        with self.lock:
-            if known is None or known.count != len(view.partitions):
-                queues = [
-                    self.accumulator.queue(view.name, number)
-                    for number in range(len(view.partitions))
-                ]
-                known = TopicQueues(
-                    queues,
-                    self.accumulator,
-                    self.settings.partitioner_adaptive_partitioning_enable,
-                    self._randomness.below,
-                    self.clock.monotonic_ms(),
-                )
-                self._topics[view.name] = known
-                if self._takes_plain:
-                    self._plain[view.name] = known
-            known.led([row.partition for row in view.partitions if row.leader >= 0])
-            self._followed[view.name] = view
-        return known
-
     def _follow_metadata(self) -> None:
         try:
-            self._update_topics()
+            now = self.clock.monotonic_ms()
+            for view in self._topics.outdated(self.cluster.topics):
+                with self.lock:
+                    self._topics.update(view, now)
+            if idle := self._topics.idle(now):
+                with self.lock:
+                    self._topics.forget(idle)
+                self.cluster.forget(idle)
         except Exception as fault:  # noqa: BLE001 - logged, and told to every future
             self.sender.fail("following metadata", fault)
-
-    def _update_topics(self) -> None:
-        """Update the topics in use from metadata; drop those no longer used."""
-        idle_since = self.clock.monotonic_ms() - self.settings.metadata_max_idle_ms
-        for name, known in list(self._topics.items()):
-            view = self.cluster.topics.get(name)
-            if view is not None and view.partitions and view is not self._followed.get(name):
-                self._update_topic(view)
-            if known.used_ms < idle_since and not any(queue.load for queue in known.queues):
-                with self.lock:
-                    self._plain.pop(name, None)
-                    self._topics.pop(name, None)
-                    self._followed.pop(name, None)
-                self.cluster.forget([name])
 
     # -- life
 
@@ -398,6 +371,12 @@ class ProducerCore:
         tasks = LoopTasks()
         self.cluster = Cluster(self.settings, self._network, self.clock, self._randomness, tasks)
         self.cluster.listeners.append(weakly(self._follow_metadata))
+        if self.settings.transactional_id is not None:
+            from headwater.client.producer.transaction_loop import TransactionLoop
+
+            self._transactions = TransactionLoop(
+                self.settings, self.cluster, self.accumulator, self._topics, self.lock
+            )
         self.sender = Sender(
             self.settings,
             self.cluster,
@@ -407,7 +386,10 @@ class ProducerCore:
             randomness=self._randomness,
             tasks=tasks,
             room_freed=self.room.wake_waiters,
+            transactions=None if self._transactions is None else self._transactions.manager,
         )
+        if self._transactions is not None:
+            self._transactions.attach(self.sender, tasks, self._randomness)
         gauges, accumulator = self.sender.metrics.gauges, self.accumulator
         gauges["buffer-total-bytes"] = lambda: accumulator.buffer_memory
         gauges["buffer-available-bytes"] = lambda: accumulator.buffer_memory - accumulator.used
@@ -424,7 +406,8 @@ class ProducerCore:
         views = await self.cluster.metadata(
             [name], timeout_ms=self.settings.max_block_ms, fresh=fresh
         )
-        return self._update_topic(views[name])
+        with self.lock:
+            return self._topics.update(views[name], self.clock.monotonic_ms())
 
     @staticmethod
     def outgrown(topic: TopicQueues, record: ProducerRecord) -> bool:
@@ -442,7 +425,6 @@ class ProducerCore:
         """Let every later send fail with `why`."""
         with self.lock:
             self.unusable = why
-            self._plain.clear()
             self._topics.clear()
 
     def check_usable(self) -> None:
@@ -450,6 +432,28 @@ class ProducerCore:
             raise self.unusable
         if self.sender.fatal is not None:
             raise self.sender.fatal
+
+    def _check_sendable(self) -> None:
+        self.check_usable()
+        if self._transactions is not None:
+            self._transactions.manager.check_send()
+
+    @property
+    def transactions(self) -> "TransactionLoop":
+        """The transactions of this producer; raises an error without transactional.id."""
+        self.check_usable()
+        if self._transactions is None:
+            raise IllegalStateError("this producer has no transactions: set transactional_id")
+        return self._transactions
+
+    @property
+    def initialized(self) -> bool:
+        """Whether a transaction can begin without init_transactions()."""
+        return self._transactions is not None and self._transactions.initialized
+
+    async def end_transaction(self, timeout_s: float | None) -> None:
+        """Abort an open transaction before the producer is closed."""
+        await self.transactions.end_open(timeout_s)
 
     def begin_flush(self, token: object) -> list[BatchFuture]:
         """Stop lingering while `token` is in `flushing`; return the batches to wait for."""
@@ -472,7 +476,7 @@ class ProducerCore:
     def known_topic(self, name: str) -> TopicQueues | None:
         """Return the queues of a topic that was used before."""
         self.check_usable()
-        return self._topics.get(name)
+        return self._topics.by_name.get(name)
 
     def metrics(self) -> dict[str, float]:
         return self.sender.metrics.read(self.clock.monotonic_ms())

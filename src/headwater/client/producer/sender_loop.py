@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from headwater.client.cluster import Cluster, Node
 from headwater.client.errors import (
@@ -26,6 +26,7 @@ from headwater.client.errors import (
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, PartitionQueue, ProducerBatch
 from headwater.client.producer.batch_completion import BatchCompletion
+from headwater.client.producer.in_flight import BrokerRequests, InFlightRequest
 from headwater.client.producer.locking import Lock
 from headwater.client.producer.producer_id_loop import ProducerIdLoop
 from headwater.client.producer.sequences import Sequences
@@ -41,6 +42,9 @@ from headwater.transport.client_connection import ClientConnection
 from headwater.transport.response_reader import Frame
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 
+if TYPE_CHECKING:  # loaded by the first transactional producer
+    from headwater.client.producer.transaction_manager import TransactionManager
+
 log = logging.getLogger(__name__)
 
 BY_NAME = 12
@@ -52,24 +56,7 @@ MAX_BACKLOG = 1 << 20
 _NEVER = 1 << 62
 
 
-class InFlightRequest(NamedTuple):
-    """A request in flight."""
-
-    connection: ClientConnection
-    version: int
-    batches: list[ProducerBatch]
-    sent_ms: int
-
-
-class BrokerRequests:
-    """The requests in flight to one broker."""
-
-    __slots__ = ("connecting", "in_flight", "muted_until_ms")
-
-    def __init__(self) -> None:
-        self.in_flight: deque[InFlightRequest] = deque()
-        self.connecting = False
-        self.muted_until_ms = 0
+_Answer = tuple[BrokerRequests, InFlightRequest, "asyncio.Future[Frame]"]
 
 
 class Sender:
@@ -86,6 +73,7 @@ class Sender:
         randomness: Randomness,
         tasks: LoopTasks,
         room_freed: Callable[[], None],
+        transactions: "TransactionManager | None" = None,
     ) -> None:
         self.fatal: KafkaError | None = None
         """Why nothing can be sent anymore."""
@@ -99,7 +87,10 @@ class Sender:
         self._lock = lock
         self._clock = clock
         self._tasks = tasks
-        self._sequences = Sequences() if settings.enable_idempotence else None
+        self._transactions = transactions
+        self.after_turn: Callable[[], None] | None = None
+        """Called at the end of each turn, on the loop's thread."""
+        self._sequences = _sequences_for(settings, transactions)
         self._completion = BatchCompletion(
             settings,
             cluster,
@@ -110,17 +101,16 @@ class Sender:
             clock=clock,
             randomness=randomness,
             room_freed=room_freed,
+            batch_failed=None if transactions is None else transactions.batch_failed,
         )
         self._codec = Codec[settings.compression_type.upper()]
         self._level = settings.compression_level
         self._acks = settings.required_acks
         self._brokers: dict[int, BrokerRequests] = {}
-        self._answers: deque[tuple[BrokerRequests, InFlightRequest, asyncio.Future[Frame]]] = (
-            deque()
-        )
+        self._answers: deque[_Answer] = deque()
         """Responses that arrived since the last turn."""
         self._producer_id_loop: ProducerIdLoop | None = None
-        if self._sequences is not None:
+        if self._sequences is not None and transactions is None:
             self._producer_id_loop = ProducerIdLoop(
                 settings, cluster, self._sequences, tasks, done=self.wake_here, hopeless=self.die
             )
@@ -181,9 +171,15 @@ class Sender:
                 error,
                 self._why(gone[0]),
             )
-        for batch in gone:
-            self._completion.fail(batch, error)
+        self.fail_batches(gone, error)
         self._completion.losses.report()
+        if self.after_turn is not None:
+            self.after_turn()
+
+    def fail_batches(self, batches: list[ProducerBatch], error: KafkaError) -> None:
+        """Fail batches that were removed from the accumulator."""
+        for batch in batches:
+            self._completion.fail(batch, error)
 
     def fail(self, where: str, fault: Exception) -> None:
         """Fail everything after an internal error, so that no caller waits forever."""
@@ -201,6 +197,8 @@ class Sender:
             if self._answers:
                 self._read_answers(now)
             next_ms = self._work(now)
+            if self.after_turn is not None:
+                self.after_turn()
         except Exception as fault:  # noqa: BLE001 - logged, and told to every future
             self.fail("a turn of the sender", fault)
             return
@@ -272,6 +270,8 @@ class Sender:
         )
 
     def _choose(self, queue: PartitionQueue) -> ProducerBatch | None:
+        if self._transactions is not None and not self._transactions.admits(queue.key):
+            return None
         return queue.head() if self._sequences is None else self._sequences.choose(queue)
 
     # -- out
@@ -328,7 +328,8 @@ class Sender:
         request = self._request(batches)
         self._let_callers_go_on()  # they fill other batches while these are written, without the GIL
         try:
-            version = connection.version_for(request, BY_NAME)
+            newest = BY_NAME if self._transactions is None else self._transactions.newest_produce
+            version = connection.version_for(request, newest)
             if self._acks == 0:
                 connection.send_one_way(request, version)
                 for batch in batches:
@@ -342,11 +343,13 @@ class Sender:
             for batch in batches:
                 self._completion.retry(batch, problem, now)
             return
+        if self._transactions is not None:
+            self._transactions.batch_sent()
         self._count_request(batches, now)
 
     def _encoded(self, batch: ProducerBatch) -> bool:
         try:
-            batch.encoded(self._codec, self._level)
+            batch.encoded(self._codec, self._level, self._transactions is not None)
         except Exception as fault:
             log.exception("a batch of %s could not be encoded", batch.queue.key)
             self._completion.fail(batch, ClientError(f"the batch could not be encoded: {fault!r}"))
@@ -361,7 +364,7 @@ class Sender:
             )
             topics.setdefault(batch.queue.topic, []).append(row)
         return ProduceRequest(
-            transactional_id=None,
+            transactional_id=self._settings.transactional_id,
             acks=self._acks,
             timeout_ms=self._settings.request_timeout_ms,
             topic_data=[
@@ -474,6 +477,14 @@ class Sender:
         )
         error.__cause__ = batch.problem
         return error
+
+
+def _sequences_for(
+    settings: ProducerSettings, transactions: "TransactionManager | None"
+) -> Sequences | None:
+    if transactions is not None:
+        return transactions.sequences
+    return Sequences() if settings.enable_idempotence else None
 
 
 def _no_answer(connection: ClientConnection, waited_ms: int) -> KafkaError:

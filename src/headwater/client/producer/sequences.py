@@ -114,7 +114,7 @@ class Sequences:
         if numbers.identity != self.identity:
             numbers.restart(self.identity)
         batch.renumber(*numbers.identity, numbers.next)
-        numbers.next = (numbers.next + batch.count) % _SEQUENCES
+        numbers.next = self.after(numbers.next, batch.count)
         numbers.unacked.append(batch)
         numbers.window.append(batch)
 
@@ -123,7 +123,7 @@ class Sequences:
         numbers = self._forget(batch)
         if numbers is not None:
             numbers.proven = True
-            end = (batch.base_sequence + batch.count) % _SEQUENCES
+            end = self.after(batch.base_sequence, batch.count)
             if numbers.acked_end == NO_SEQUENCE or _before(numbers.acked_end, end):
                 numbers.acked_end = end
 
@@ -140,6 +140,15 @@ class Sequences:
         if numbers is not None:
             numbers.resetting = True
             self._end_reset(numbers)
+
+    def split(self, batch: ProducerBatch, _parts: list[ProducerBatch]) -> None:
+        """Note that parts without numbers replace `batch`."""
+        self.given_up(batch)
+
+    @staticmethod
+    def after(sequence: int, count: int) -> int:
+        """Return the number that follows `count` records from `sequence` on."""
+        return (sequence + count) % _SEQUENCES
 
     def refused(self, batch: ProducerBatch, error: E) -> bool:
         """Handle one of the errors in `LOST`; return whether `batch` may be retried.

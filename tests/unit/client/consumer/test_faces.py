@@ -12,7 +12,7 @@ import pytest
 import headwater
 import headwater.aio
 from headwater.client.admin import PartitionLag
-from headwater.client.consumer.subscription import IllegalStateError
+from headwater.client.errors import IllegalStateError
 from headwater.config.client import AdminSettings, ConsumerSettings, ProducerSettings
 from headwater.config.keys import ConfigError
 from headwater.config.other_clients import OTHER_CLIENTS

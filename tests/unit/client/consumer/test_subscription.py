@@ -3,7 +3,8 @@
 import pytest
 
 from headwater.client.consumer.partition_state import PartitionState
-from headwater.client.consumer.subscription import IllegalStateError, Subscription, SubscriptionType
+from headwater.client.consumer.subscription import Subscription, SubscriptionType
+from headwater.client.errors import IllegalStateError
 from headwater.model import LATEST, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.metrics import ConsumerMetrics
-from headwater.client.consumer.record import OffsetAndMetadata, topic_partition, whole_offset
+from headwater.client.consumer.record import OffsetAndMetadata
 from headwater.client.consumer.subscription import Subscription
 from headwater.client.errors import (
     ClosedError,
@@ -20,6 +20,7 @@ from headwater.client.errors import (
     failure,
     internal_error,
 )
+from headwater.client.group_metadata import ConsumerGroupMetadata
 from headwater.client.wait_warnings import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
@@ -99,6 +100,11 @@ class Commits:
             for name, state in self._subscription.partitions.items()
             if state.position is not None
         }
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return the membership, for offsets that a producer commits."""
+        who = self.member()
+        return ConsumerGroupMetadata(self._group, who.generation, who.member_id, who.instance_id)
 
     # -- committing
 
@@ -384,17 +390,3 @@ def _commit_topics(
             )
         )
     return list(topics.values())
-
-
-def checked_offsets(
-    given: Mapping[TopicPartition, int | OffsetAndMetadata] | None,
-) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """Return the offsets given to `commit` in one form."""
-    if given is None:
-        return None
-    found = {}
-    for name, offset in given.items():
-        state = topic_partition(name)
-        row = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        found[state] = row._replace(offset=whole_offset(state, row.offset))
-    return found
