@@ -69,11 +69,13 @@ class PendingOffsets:
             return []
         committed = []
         for group_id, offsets in ended.items():
+            others = group_id in self._producers_of
             for (topic, partition), (order, offset) in offsets.items():
                 if offset is not None:
                     record = OffsetRecord(group_id, topic, partition, offset)
                     committed.append(record)
-                    self._overwrite(record, order)
+                    if others:
+                        self._overwrite(record, order)
         return committed
 
     def _forget(self, producer_id: int, group_id: str) -> None:
