@@ -83,9 +83,21 @@ class Verifications:
         """Append a batch once it is verified."""
         write = pending.transaction
         assert write is not None
+        if write.adds_partitions and header[BASE_SEQUENCE]:
+            self._check_first(header)
         verification = self._verification(header[PRODUCER_ID], header[PRODUCER_EPOCH], write)
         held = _HeldWrite(HeldBatch(batch, header, pending, acks), zstd_known, write)
         verification.waiting.append(lambda refused: self._append(held, refused))
+
+    def _check_first(self, header: RawHeader) -> None:
+        """Refuse a batch that is not the first of its producer, if no other one is known or waits."""
+        producer_id, sequence = header[PRODUCER_ID], header[BASE_SEQUENCE]
+        is_known = self._replica.log.producers.get(producer_id) is not None
+        if not (is_known or producer_id in self._by_producer or self._inbox.batches):
+            raise KafkaError(
+                E.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} begins with sequence {sequence}, not 0",
+            )
 
     def _append(self, write: _HeldWrite, refused: KafkaError | None) -> None:
         held, replica = write.held, self._replica
@@ -95,13 +107,6 @@ class Verifications:
             if refused is not None:
                 replica.log.producers.batch_refused(held.header, now_ms)
                 raise _as_produce_error(refused, write.write)
-            unknown = replica.log.producers.get(held.header[PRODUCER_ID]) is None
-            if write.write.adds_partitions and unknown and held.header[BASE_SEQUENCE]:
-                raise KafkaError(
-                    E.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"producer {held.header[PRODUCER_ID]} begins with sequence "
-                    f"{held.header[BASE_SEQUENCE]}, not 0",
-                )
             replica.append(held.batch, held.pending, held.acks, now_ms, write.zstd_known)
         except KafkaError as failure:
             held.pending.fail(failure)

@@ -171,12 +171,30 @@ def test_a_batch_without_a_right_to_its_transaction_is_refused_even_if_it_is_ope
 
 
 def test_an_unknown_producer_begins_at_sequence_0_if_the_broker_adds_the_partition(leader):
-    assert append(leader, batch(sequence=3), ADDED_BY_BROKER).ends == []
-    answer(leader)
-    assert leader.stored() == b""
+    assert refused(lambda: append(leader, batch(sequence=3), ADDED_BY_BROKER)) is (
+        E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+    assert leader.host.questions == []
     append(leader, batch(producer=8, sequence=3), ADDED_BY_CLIENT)
     answer(leader)
     assert sequences(leader) == [(8, 3)]
+
+
+def test_batches_that_are_verified_before_the_epoch_is_saved_keep_their_order(tmp_path):
+    leader = ReplicaUnderTest(tmp_path)
+    leader.replica.log.epochs.assign(1, 0)
+    leader.replica.partition.led(0, 1, 1, (1,), (1,), 0)
+    leader.host.saves_epochs = False
+    first, second = (append(leader, batch(sequence=at), ADDED_BY_BROKER) for at in (0, 1))
+    answer(leader)
+    third = append(leader, batch(sequence=2), ADDED_BY_BROKER)
+    answer(leader)
+    assert leader.stored() == b""
+    while leader.host.off:
+        leader.host.run_off()
+    leader.host.end_tick()
+    assert [pending.ends for pending in (first, second, third)] == [["done"]] * 3
+    assert sequences(leader) == [(7, 0), (7, 1), (7, 2)]
 
 
 def test_a_plain_batch_in_an_open_transaction_is_refused(leader):
