@@ -1,6 +1,7 @@
 """A topic as a table: typed columns, dead letters with reasons, resumed and evolved."""
 
 import json
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -192,8 +193,11 @@ def test_a_topic_that_was_created_again_is_refused_by_an_ingest_that_has_begun(
     with pytest.raises(IngestError, match=r"the table .* is gone but its checkpoint exists"):
         plan_ingest(orders, f"delta:{tmp_path}/orders", **given)
     append(f"delta:{tmp_path}/orders", pa.table({"id": [1]}), 0)
-    with pytest.raises(IngestError, match="was deleted and recreated"):
+    with pytest.raises(IngestError, match=r"was deleted and recreated.*--from committed"):
         plan_ingest(orders, f"delta:{tmp_path}/orders", **given)
+    shutil.rmtree(place)
+    again = plan_ingest(orders, f"delta:{tmp_path}/orders", **given, start="committed")
+    assert again.topic_id == plan.topic_id
 
 
 @pytest.mark.parametrize(

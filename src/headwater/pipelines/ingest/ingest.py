@@ -232,11 +232,13 @@ def check_place(
         )
     if resumes and query is None:
         return
-    told = table_mismatch(name, checkpoints, table)
-    told = told or topic_mismatch(name, checkpoints, {topic: topic_id})
-    if told:
+    place = checkpoints.location(name)
+    if told := table_mismatch(name, checkpoints, table):
+        raise IngestError(f"{told}; or delete {place} and the table to start again")
+    if told := topic_mismatch(name, checkpoints, {topic: topic_id}):
         raise IngestError(
-            f"{told}; or delete {checkpoints.location(name)} and the table to start again"
+            f"{told}; or delete {place} and run with --from committed, which adds the records of the "
+            "new topic to the table"
         )
 
 
