@@ -1,10 +1,13 @@
-"""`headwater brokers`: the live brokers, what they lead and what they hold."""
+"""`headwater brokers`: the brokers, what they lead and what they hold."""
+
+from collections.abc import Iterable
 
 import click
 
 from headwater.cli.options import with_admin
 from headwater.cli.output import show, show_json
 from headwater.client.admin import Admin, LogDirDescription
+from headwater.client.admin.brokers import ClusterDescription
 from headwater.client.cluster import TopicView
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
@@ -22,24 +25,38 @@ async def _topics(admin: Admin) -> list[TopicView]:
 @command.command("list")
 @with_admin
 async def list_(admin: Admin, as_json: bool) -> None:
-    """List the live brokers with the partitions that they lead and hold."""
-    cluster, topics = await admin.describe_cluster(), await _topics(admin)
+    """List the brokers with the partitions that they lead and hold; those that are down have no host."""
+    show(broker_rows(await admin.describe_cluster(), await _topics(admin)), as_json=as_json)
+
+
+def broker_rows(
+    cluster: ClusterDescription, topics: Iterable[TopicView]
+) -> list[dict[str, object]]:
+    """Return a row for each live broker, and for each other one that has replicas.
+
+    A broker that is down is in sync with nothing, although the last in-sync set of a partition may
+    still name it.
+    """
     partitions = [row for view in topics for row in view.partitions]
-    rows = [
-        {
-            "broker": node.id,
-            "host": node.host,
-            "port": node.port,
-            "rack": node.rack,
-            "controller": node.id == cluster.controller_id,
-            "leads": sum(row.leader == node.id for row in partitions),
-            "preferred": sum(row.replicas[:1] == (node.id,) for row in partitions),
-            "replicas": sum(node.id in row.replicas for row in partitions),
-            "in_sync": sum(node.id in row.isr for row in partitions),
-        }
-        for node in cluster.brokers
-    ]
-    show(rows, as_json=as_json)
+    live = {node.id: node for node in cluster.brokers}
+    known = live.keys() | {replica for row in partitions for replica in row.replicas}
+    rows: list[dict[str, object]] = []
+    for number in sorted(known):
+        node = live.get(number)
+        rows.append(
+            {
+                "broker": number,
+                "host": node and node.host,
+                "port": node and node.port,
+                "rack": node and node.rack,
+                "controller": number == cluster.controller_id,
+                "leads": sum(row.leader == number for row in partitions),
+                "preferred": sum(row.replicas[:1] == (number,) for row in partitions),
+                "replicas": sum(number in row.replicas for row in partitions),
+                "in_sync": sum(number in row.isr for row in partitions) if node else 0,
+            }
+        )
+    return rows
 
 
 @command.command()
@@ -51,7 +68,7 @@ async def describe(admin: Admin, broker_id: int, as_json: bool) -> None:
     if broker_id not in [node.id for node in cluster.brokers]:
         live = ", ".join(str(node.id) for node in cluster.brokers)
         raise KafkaError(
-            E.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not live; there are {live}"
+            E.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not live; live brokers: {live}"
         )
     dirs = await admin.describe_log_dirs([broker_id])
     size = {at: count for one in dirs for at, count in one.sizes.items()}
