@@ -192,7 +192,9 @@ class ProducerCore:
         except (KeyError, TypeError, AttributeError):
             pass  # an unknown topic, or not bytes: the slow path reports it
         record = ProducerRecord(topic, value, key, partition, headers, timestamp)
-        self._check_sendable()
+        self.check_usable()
+        if self._transactions is not None:
+            self._transactions.manager.check_send()
         prepared = self._preparation.prepared(record, on_delivery)
         if prepared is None:
             return dropped_future(record, on_delivery)
@@ -228,7 +230,10 @@ class ProducerCore:
             return 1 if writer.append(timestamp, key, value, headers) >= 0 else 0
 
         with self.lock:
-            self._check_sendable()  # another thread may have closed the producer
+            if self.unusable is not None or self.sender.fatal is not None:
+                self.check_usable()  # another thread may have closed the producer
+            if self._transactions is not None:
+                self._transactions.manager.check_send()
             batch, index, _ = self._fill_batch(topic, queue, fill, 0, size)
             if batch is None:
                 return None
@@ -321,7 +326,9 @@ class ProducerCore:
                 if self.owns_lock():
                     raise interrupted("send_many()")
                 with self.lock:
-                    self._check_sendable()
+                    self.check_usable()
+                    if self._transactions is not None:
+                        self._transactions.manager.check_send()
                     batch, index, taken = self._fill_batch(topic, queue, load.fill, start, 0)
                 if batch is None:
                     yield
@@ -432,11 +439,6 @@ class ProducerCore:
             raise self.unusable
         if self.sender.fatal is not None:
             raise self.sender.fatal
-
-    def _check_sendable(self) -> None:
-        self.check_usable()
-        if self._transactions is not None:
-            self._transactions.manager.check_send()
 
     @property
     def transactions(self) -> "TransactionLoop":
