@@ -90,6 +90,15 @@ class FakeTransactions:
         values = self.cluster.values(topic, partition)
         return [values[offset] for offset in sorted(self.committed[topic, partition])]
 
+    def time_out(self, name: str) -> None:
+        """Abort the open transaction of `name`, as after transaction.timeout.ms."""
+
+        def abort() -> None:
+            self.ids[name].epoch += 1
+            self._finish(self.ids[name], commit=False)
+
+        self.cluster.do(abort)
+
     def _faulty(self, handler: Callable[[Any, E], Struct]) -> Callable[[FakeBroker, Any], Any]:
         """Apply faults: a code refuses without effect, ("after", code) refuses after the effect."""
 

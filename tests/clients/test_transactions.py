@@ -170,6 +170,27 @@ def test_a_second_producer_fences_the_first(producer, producer_of, transactions)
 
 
 @both_faces
+def test_a_transaction_that_was_open_for_too_long_is_aborted(producer, transactions) -> None:
+    producer.begin_transaction()
+    late = producer.send("t", b"v", partition=0)
+    producer.flush(LIMIT_S)
+    transactions.time_out("x")
+    with pytest.raises((AbortableTransactionError, ProducerFencedError)) as told:
+        producer.commit_transaction()
+    assert late.exception() is None
+    if transactions.version < 2:
+        assert isinstance(told.value, ProducerFencedError)
+        assert "transaction.timeout.ms (60000 ms)" in str(told.value)
+        return
+    assert "it was open for over 60000 ms" in str(told.value)
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send("t", b"next", partition=0)
+    producer.commit_transaction()
+    assert transactions.visible("t", 0) == [b"next"]
+
+
+@both_faces
 def test_a_call_that_takes_too_long_can_be_repeated(producer_of, transactions) -> None:
     producer = producer_of(max_block_ms=50, retry_backoff_ms=5)
     transactions.fault = lambda _: E.COORDINATOR_LOAD_IN_PROGRESS

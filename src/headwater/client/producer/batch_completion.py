@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headwater.client.cluster import Cluster
-from headwater.client.errors import ClosedError, TransactionAbortedError, failure
+from headwater.client.errors import (
+    AbortableTransactionError,
+    ClosedError,
+    TransactionAbortedError,
+    failure,
+)
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, ProducerBatch
 from headwater.client.producer.futures import OnDelivery, RecordMetadata
@@ -132,6 +137,9 @@ class BatchCompletion:
             self.succeed(batch, NO_OFFSET, -1)
         elif self._sequences.refused(batch, problem.code):
             self.retry(batch, problem, now)
+        elif self._batch_failed is not None:
+            text = f"{batch.queue.key}: {problem}"
+            self.fail(batch, AbortableTransactionError(text, problem.code))
         else:
             self.fail(batch, _unknowable(batch, problem))
 

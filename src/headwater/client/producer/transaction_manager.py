@@ -24,6 +24,7 @@ from headwater.client.errors import (
     IllegalStateError,
     ProducerFencedError,
     TransactionAbortedError,
+    failure,
 )
 from headwater.client.group_metadata import ConsumerGroupMetadata
 from headwater.client.producer.accumulator import ProducerBatch
@@ -416,6 +417,10 @@ class TransactionManager:
 
     def _end_answered(self, answer: EndTxnResponse) -> Verdict:
         code = error_of(answer.error_code)
+        if code == E.INVALID_TXN_STATE and self.adds_implicitly and self.state is _S.COMMITTING:
+            # The epoch still fits, so no newer producer did this.
+            self._must_abort(failure(code, f"it was open for over {self._timeout_ms} ms"))
+            return Verdict.DONE
         if code != E.NONE:
             return self._judge(code)
         self._ended = True
