@@ -11,7 +11,7 @@ from headwater.model import TopicPartition
 from simulator.cluster import Cluster
 from simulator.cluster_nemesis import ClusterNemesis
 from simulator.cluster_plan import LAG_LIMIT_MS, SESSION_MS, ClusterPlan
-from simulator.committed import CommittedLogs, LogView
+from simulator.committed import Committed, CommittedLogs, Key, LogView
 from simulator.fleet import Fleet
 from simulator.invariants import Promises
 from simulator.loop import Stuck
@@ -120,6 +120,8 @@ class _ClusterRun:
         checks = StoreChecks(cluster.zookeeper.tree, complain)
         checks.on_registration, checks.on_in_sync = self._logs.registered, self._logs.in_sync
         cluster.zookeeper.on_edit = checks.edited
+        self._ends: dict[Key, int] = {}
+        """Where the committed part of each partition ended before the brokers stopped."""
         self._fleet = Fleet(cluster, self.promises, plan.strategy)
         cluster.scheduler.after_event = self._look
         self.nemesis = ClusterNemesis(cluster, plan, self._fleet)
@@ -160,6 +162,7 @@ class _ClusterRun:
         )  # fmt: skip
         self._audit()
         self._until_well()
+        self._ends = self._logs.ends()
         self._stop_all()
         self._audit_disks()
 
@@ -308,29 +311,40 @@ class _ClusterRun:
         self._until(lambda: auditor.done, HEAL_LIMIT_S, "L4: the audit does not end")
 
     def _audit_disks(self) -> None:
-        """Check that every log is intact and that the replicas of a partition are equal."""
+        """Check that every log is intact, and that every replica has what was committed before the stop."""
         for node in self._cluster.nodes:
             node.verify_logs()
         for name, topic in self._view.topics().items():
             for partition, replicas in topic.replicas.items():
-                self._compare(TopicPartition(name, partition), list(replicas))
+                at = TopicPartition(name, partition)
+                committed = self._logs.of(topic.topic_id, at)
+                for broker in replicas:
+                    self._audit_disk(at, broker, committed)
 
-    def _compare(self, at: TopicPartition, replicas: list[int]) -> None:
-        nodes = {node.settings.node_id: node for node in self._cluster.nodes}
-        contents = {}
-        for broker in replicas:
-            folder = f"{nodes[broker].settings.log_dirs[0]}/{at.topic}-{at.partition}"
-            contents[broker] = LogView(nodes[broker], folder).up_to(1 << 62)
-        first = contents[replicas[0]]
-        for broker, content in contents.items():
-            start = max(content[0].base_offset, first[0].base_offset) if content and first else 0
-            mine = [batch for batch in content if batch.base_offset >= start]
-            theirs = [batch for batch in first if batch.base_offset >= start]
-            if mine != theirs:
+    def _audit_disk(self, at: TopicPartition, broker: int, committed: Committed) -> None:
+        """Compare a log with what was committed.
+
+        A leader that stops may keep a last batch that it has not committed, and a replica that has
+        stopped does not get what the others commit later.
+        """
+        node = next(node for node in self._cluster.nodes if node.settings.node_id == broker)
+        folder = f"{node.settings.log_dirs[0]}/{at.topic}-{at.partition}"
+        content = LogView(node, folder).up_to(1 << 62)
+        for batch in content:
+            if batch.base_offset < committed.end and batch != committed.by_base.get(
+                batch.base_offset
+            ):
                 self._cluster.scheduler.complain(
-                    f"I8: {at} differs on the disks of {replicas[0]} and {broker}: "
-                    f"{theirs[-2:]} and {mine[-2:]}"
+                    f"I8: {at} has {batch} on the disk of {broker}, "
+                    f"committed is {committed.by_base.get(batch.base_offset)}"
                 )
+                return
+        end = content[-1].last_offset + 1 if content else 0
+        if end < self._ends.get(committed.key, 0):
+            self._cluster.scheduler.complain(
+                f"I8: {at} ends at {end} on the disk of {broker}, {self._ends[committed.key]} was "
+                "committed before the stop"
+            )
 
 
 class _Auditor(RealClient):

@@ -86,7 +86,7 @@ class LogView:
 
 
 @dataclass
-class _Committed:
+class Committed:
     """Everything ever committed in one partition."""
 
     at: TopicPartition
@@ -118,7 +118,7 @@ class CommittedLogs:
     def __init__(self, nodes: Iterable[Node], complain: Complain) -> None:
         self._nodes = {node.host: node for node in nodes}
         self._complain = complain
-        self._committed: dict[Key, _Committed] = {}
+        self._committed: dict[Key, Committed] = {}
         self._seen: dict[Replica, _Seen] = {}
         self._views: dict[tuple[str, Key], LogView] = {}
         self._controllers: dict[Life, int] = {}
@@ -126,14 +126,18 @@ class CommittedLogs:
         self._registered: dict[int, dict[Key, int]] = {}
         """The leader epochs that were stored when each broker last registered."""
 
-    def of(self, topic_id: Uuid, at: TopicPartition) -> "_Committed":
+    def of(self, topic_id: Uuid, at: TopicPartition) -> "Committed":
         """Return the records of one partition."""
         books = self._committed.get((topic_id, at.partition))
         if books is None:
-            books = self._committed[topic_id, at.partition] = _Committed(
+            books = self._committed[topic_id, at.partition] = Committed(
                 at, (topic_id, at.partition)
             )
         return books
+
+    def ends(self) -> dict[Key, int]:
+        """Return where the committed part of each partition ends."""
+        return {key: books.end for key, books in self._committed.items()}
 
     def look(self, host: str) -> None:
         """Check what an event of this broker changed."""
@@ -180,7 +184,7 @@ class CommittedLogs:
             self._has_committed(books, broker, "is stored as in sync", books.batches)
 
     def _has_committed(
-        self, books: _Committed, broker: int, why: str, wanted: Iterable[Batch]
+        self, books: Committed, broker: int, why: str, wanted: Iterable[Batch]
     ) -> None:
         view = self._views.get((host_of(broker), books.key))
         if view is None or view.power_cuts != view.node.power_cuts or view.may_lack:
@@ -227,7 +231,7 @@ class CommittedLogs:
             self._advanced(books, node_id, now, replica, checked)
 
     def _read_log(
-        self, node: Node, replica: Replica, books: _Committed, before: _Seen | None, now: _Seen
+        self, node: Node, replica: Replica, books: Committed, before: _Seen | None, now: _Seen
     ) -> None:
         """Read the new part of a log that grew; check the removed part of a truncated one."""
         at = (node.host, books.key)
@@ -247,7 +251,7 @@ class CommittedLogs:
                 view.by_base.get(batch.base_offset) != batch for batch in books.batches
             )
 
-    def _truncated(self, books: _Committed, node_id: int, now: _Seen, had: LogView) -> None:
+    def _truncated(self, books: Committed, node_id: int, now: _Seen, had: LogView) -> None:
         for batch in reversed(had.batches):
             if batch.last_offset < now.log_end:
                 return
@@ -258,7 +262,7 @@ class CommittedLogs:
                 )
                 return
 
-    def _began_to_lead(self, books: _Committed, node_id: int, now: _Seen, replica: Replica) -> None:
+    def _began_to_lead(self, books: Committed, node_id: int, now: _Seen, replica: Replica) -> None:
         other = books.leaders.setdefault(now.leader_epoch, node_id)
         if other != node_id:
             self._complain(
@@ -277,7 +281,7 @@ class CommittedLogs:
                 return
 
     def _advanced(
-        self, books: _Committed, node_id: int, now: _Seen, replica: Replica, checked: int
+        self, books: Committed, node_id: int, now: _Seen, replica: Replica, checked: int
     ) -> None:
         start = replica.log.log_start_offset
         added: list[Batch] = []
