@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from headwater.errors import E
 from headwater.records.batch import HEADER, RawHeader
@@ -37,7 +38,6 @@ from headwater.wire.schema import Struct
 
 REMEMBERED = 5
 HOST = "127.0.0.1"
-TOPIC_ID = bytes(range(1, 17))
 
 
 class Attempt(NamedTuple):
@@ -240,6 +240,7 @@ class FakeCluster:
         """The finalized features."""
         self.check_append: Callable[[str, int, RawHeader], E] = lambda *_: E.NONE
         """Called before a batch is stored; a code refuses it."""
+        self.topic_ids: defaultdict[str, bytes] = defaultdict(lambda: uuid4().bytes)
         self.attempts: list[Attempt] = []
         self.logs: defaultdict[tuple[str, int], Log] = defaultdict(Log)
         self.handlers: dict[int, tuple[type[Struct], Handler]] = {
@@ -330,7 +331,7 @@ class FakeCluster:
         replicas = sorted(self.brokers)
         return MetadataResponse.MetadataResponseTopic(
             name=name,
-            topic_id=TOPIC_ID,
+            topic_id=self.topic_ids[name],
             partitions=[
                 MetadataResponse.MetadataResponsePartition(
                     error_code=E.NONE if leader > 0 else E.LEADER_NOT_AVAILABLE,
@@ -363,12 +364,26 @@ class FakeCluster:
             ],
         )
 
+    def recreate_topic(self, name: str) -> None:
+        """Delete a topic and create another one of this name."""
+        self.topic_ids[name] = uuid4().bytes
+        for partition in self.leaders:
+            self.logs.pop((name, partition), None)
+
     def _produce(self, broker: FakeBroker, request: ProduceRequest) -> ProduceResponse | None:
         topics, moved, silent = [], set(), False
+        names = {topic_id: name for name, topic_id in self.topic_ids.items()}
         for topic in request.topic_data:
             rows = []
+            name = topic.name or names.get(topic.topic_id)
             for part in topic.partition_data:
-                row = self._attempt(broker, topic.name, part.index, bytes(part.records or b""))
+                row = (
+                    self._attempt(broker, name, part.index, bytes(part.records or b""))
+                    if name is not None
+                    else ProduceResponse.PartitionProduceResponse(
+                        index=part.index, error_code=E.UNKNOWN_TOPIC_ID
+                    )
+                )
                 silent |= row is None
                 if row is None or row.index < 0:
                     continue
@@ -380,7 +395,9 @@ class FakeCluster:
                     moved |= {leader} & self.brokers.keys()
                 rows.append(row)
             topics.append(
-                ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=rows)
+                ProduceResponse.TopicProduceResponse(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=rows
+                )
             )
         if silent or not request.acks:
             return None

@@ -6,7 +6,7 @@ from headwater.records.record import Record
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from headwater.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
-from tests.clients.fake_cluster import HOST, TOPIC_ID, FakeBroker, FakeCluster
+from tests.clients.fake_cluster import HOST, FakeBroker, FakeCluster
 
 
 class ReadableCluster(FakeCluster):
@@ -41,7 +41,7 @@ class ReadableCluster(FakeCluster):
                 rows.append(row)
             topics.append(
                 FetchResponse.FetchableTopicResponse(
-                    topic=topic.topic, topic_id=TOPIC_ID, partitions=rows
+                    topic=topic.topic, topic_id=self.topic_ids["t"], partitions=rows
                 )
             )
         return FetchResponse(

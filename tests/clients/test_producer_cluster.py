@@ -25,11 +25,12 @@ from headwater.client.errors import (
 from headwater.client.producer.interceptors import ProducerInterceptor
 from headwater.client.producer.sequences import NO_PRODUCER_ID
 from headwater.errors import E
-from tests.clients.fake_cluster import FakeCluster, serving
+from tests.clients.fake_cluster import Attempt, FakeCluster, Fault, serving
 from tests.clients.interrupting import moments
+from tests.integration.waiting import until
 
 LIMIT_S = 60
-METADATA = 3
+PRODUCE, METADATA = 0, 3
 
 
 @pytest.fixture
@@ -42,6 +43,30 @@ def connect(cluster: FakeCluster, **options) -> headwater.Producer:
     producer = headwater.Producer(bootstrap_servers=cluster.bootstrap, **options)
     producer.send("t", b"first", partition=0).result(LIMIT_S)
     return producer
+
+
+def test_late_requests_for_a_deleted_topic_never_reach_the_next_one_of_its_name(cluster) -> None:
+    arrived = threading.Event()
+
+    def lose_the_answer(attempt: Attempt) -> Fault:
+        arrived.set()
+        return "no answer"
+
+    with connect(cluster, linger_ms=0, retry_backoff_ms=20) as producer:
+        cluster.fault = lose_the_answer
+        sent = [producer.send("t", b"1", partition=0)]
+        assert arrived.wait(LIMIT_S)
+        cluster.fault = lambda _: None
+        broker = cluster.brokers[1]
+        cluster.recreate_topic("t")
+        before = broker.requests.count(PRODUCE)
+        sent.append(producer.send("t", b"2", partition=0))
+        until(lambda: broker.requests.count(PRODUCE) > before, "the second request arrives")
+        broker.cut()
+        sent.append(producer.send("t", b"3", partition=0))
+        for future in sent:
+            future.result(LIMIT_S)
+    assert cluster.values("t", 0) == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["known broker", "new broker"])
@@ -337,7 +362,7 @@ def test_a_background_task_that_dies_fails_every_future_and_is_logged(
 LOOP_ENDS = """
 import sys, threading
 import headwater
-from tests.clients.fake_cluster import FakeCluster, serving
+from tests.clients.fake_cluster import Attempt, FakeCluster, Fault, serving
 with serving(FakeCluster(1)) as cluster:
     producer = headwater.Producer(bootstrap_servers=cluster.bootstrap, linger_ms=60_000)
     waiting = producer.send("t", b"v")

@@ -34,7 +34,7 @@ from headwater.client.topology import (
 from headwater.client.wait_warnings import Waiting, Warnings
 from headwater.config.client import ClientSettings
 from headwater.errors import E, KafkaError
-from headwater.model import NO_EPOCH, TopicPartition
+from headwater.model import NO_EPOCH, ZERO_UUID, TopicPartition, Uuid
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
@@ -112,6 +112,11 @@ class Cluster(Connections):
         """Return the newest known leader epoch of `partition`."""
         row = partition_view(self.topics, partition)
         return NO_EPOCH if row is None else row.leader_epoch
+
+    def topic_id(self, topic: str) -> Uuid:
+        """Return the id of `topic`; ZERO_UUID if it is not known or its brokers give no ids."""
+        row = self.topics.get(topic)
+        return ZERO_UUID if row is None else row.topic_id
 
     # -- metadata
 

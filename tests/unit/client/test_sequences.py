@@ -15,6 +15,7 @@ class Partition:
             batch_size=1, linger_ms=0, buffer_memory=1 << 20, delivery_timeout_ms=10
         )
         self.queue = self.accumulator.queue("t", 0)
+        self.topic_id = bytes(15) + b"1"
         self.sequences = Sequences()
         self.sequences.identified(producer_id, epoch)
 
@@ -26,9 +27,9 @@ class Partition:
             self.accumulator.show(batch)
 
     def send(self) -> ProducerBatch | None:
-        batch = self.sequences.choose(self.queue)
+        batch = self.sequences.choose(self.queue, self.topic_id)
         if batch is not None:
-            self.accumulator.mark_in_flight(batch)
+            self.accumulator.mark_in_flight(batch, topic_id=self.topic_id)
             self.sequences.number(batch)
         return batch
 
@@ -137,3 +138,18 @@ def test_an_exhausted_epoch_asks_for_a_new_id_and_goes_on() -> None:
     partition.sequences.end_resets()
     assert partition.send() is last
     assert (last.producer_id, last.epoch, last.base_sequence) == (8, 0, 0)
+
+
+def test_a_recreated_topic_gets_one_batch_at_a_time_until_it_has_stored_one(
+    proven: Partition,
+) -> None:
+    in_flight = proven.send_all()
+    proven.topic_id = bytes(15) + b"2"
+    assert proven.send() is None
+    for batch in in_flight[:-1]:
+        proven.acknowledge(batch)  # by the old topic
+    assert proven.send() is None
+    proven.put_back(in_flight[-1], uncertain=True)
+    assert proven.send_all() == in_flight[-1:]
+    proven.acknowledge(in_flight[-1])
+    assert len(proven.send_all()) == 5

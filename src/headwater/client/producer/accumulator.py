@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from headwater.client.producer.futures import BatchFuture, OnDelivery, RecordMetadata
 from headwater.config.client import ProducerSettings
 from headwater.errors import KafkaError
-from headwater.model import NO_EPOCH, NO_SEQUENCE, TopicPartition
+from headwater.model import NO_EPOCH, NO_SEQUENCE, ZERO_UUID, TopicPartition, Uuid
 from headwater.records.batch import HEADER_SIZE, Buffer
 from headwater.records.codec import BatchWriter, decode_batch
 
@@ -36,7 +36,7 @@ class ProducerBatch:
     __slots__ = (
         "append", "attempts", "attempts_at_leader", "base_sequence", "callbacks", "count", "deadline_ms", "epoch", "filled", "future",
         "in_flight", "leader_epoch", "limit_ms", "order", "problem", "producer_id", "queue", "records", "reserved", "retry_at_ms",
-        "stamp", "stop", "uncertain", "values", "widest", "writer",
+        "stamp", "stop", "topic_id", "uncertain", "values", "widest", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +54,7 @@ class ProducerBatch:
         self.callbacks: list[tuple[OnDelivery, int, int]] = []
         self.attempts = 0
         self.leader_epoch = NO_EPOCH
+        self.topic_id = ZERO_UUID
         self.attempts_at_leader = 0
         """The epoch of the leader that it was sent to last, and how often it was sent in this epoch."""
         self.retry_at_ms = 0
@@ -258,7 +259,9 @@ class Accumulator:
             return 0
         return batch.limit_ms
 
-    def mark_in_flight(self, batch: ProducerBatch, leader_epoch: int = NO_EPOCH) -> None:
+    def mark_in_flight(
+        self, batch: ProducerBatch, leader_epoch: int = NO_EPOCH, topic_id: Uuid = ZERO_UUID
+    ) -> None:
         """Remove `batch` from its queue: it is in flight to the leader of this epoch."""
         queue = batch.queue
         if batch is queue.open:
@@ -266,6 +269,7 @@ class Accumulator:
         queue.sealed.remove(batch)
         batch.seal()  # again: an interruption may have prevented the first call
         batch.in_flight = True
+        batch.topic_id = topic_id
         batch.attempts += 1
         if leader_epoch != batch.leader_epoch:
             batch.leader_epoch, batch.attempts_at_leader = leader_epoch, 0

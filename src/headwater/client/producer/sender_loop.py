@@ -33,7 +33,7 @@ from headwater.client.producer.sequences import Sequences
 from headwater.client.waits import OneShotEvent
 from headwater.config.client import ProducerSettings
 from headwater.errors import E, KafkaError
-from headwater.model import NO_OFFSET
+from headwater.model import NO_OFFSET, ZERO_UUID, Uuid
 from headwater.records.compression import Codec
 from headwater.seams.clock import Clock
 from headwater.seams.randomness import Randomness
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # loaded by the first transactional producer
 log = logging.getLogger(__name__)
 
 BY_NAME = 12
-"""The newest version of Produce with topic names: it reaches a recreated topic without its id."""
+"""The newest version of Produce with topic names, for brokers that give no ids."""
 CHECK_MS = 100
 """How often batches in flight are checked for their timeouts."""
 MAX_BACKLOG = 1 << 20
@@ -272,7 +272,9 @@ class Sender:
     def _choose(self, queue: PartitionQueue) -> ProducerBatch | None:
         if self._transactions is not None and not self._transactions.admits(queue.key):
             return None
-        return queue.head() if self._sequences is None else self._sequences.choose(queue)
+        if self._sequences is None:
+            return queue.head()
+        return self._sequences.choose(queue, self._cluster.topic_id(queue.topic))
 
     # -- out
 
@@ -309,7 +311,10 @@ class Sender:
                 if size > room and taken:
                     break
                 room -= size
-                accumulator.mark_in_flight(batch, self._cluster.leader_epoch(queue.key))
+                cluster = self._cluster
+                accumulator.mark_in_flight(
+                    batch, cluster.leader_epoch(queue.key), cluster.topic_id(queue.topic)
+                )
                 if self._sequences is not None:
                     self._sequences.number(batch)
                 taken.append(batch)
@@ -328,8 +333,7 @@ class Sender:
         request = self._request(batches)
         self._let_callers_go_on()  # they fill other batches while these are written, without the GIL
         try:
-            newest = BY_NAME if self._transactions is None else self._transactions.newest_produce
-            version = connection.version_for(request, newest)
+            version = connection.version_for(request, self._newest_version(request))
             if self._acks == 0:
                 connection.send_one_way(request, version)
                 for batch in batches:
@@ -347,6 +351,12 @@ class Sender:
             self._transactions.batch_sent()
         self._count_request(batches, now)
 
+    def _newest_version(self, request: ProduceRequest) -> int | None:
+        if self._transactions is not None:
+            return self._transactions.newest_produce
+        unidentified = any(topic.topic_id == ZERO_UUID for topic in request.topic_data)
+        return BY_NAME if unidentified else None
+
     def _encoded(self, batch: ProducerBatch) -> bool:
         try:
             batch.encoded(self._codec, self._level, self._transactions is not None)
@@ -357,19 +367,19 @@ class Sender:
         return True
 
     def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
-        topics: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
+        topics: dict[tuple[str, Uuid], list[ProduceRequest.PartitionProduceData]] = {}
         for batch in batches:
             row = ProduceRequest.PartitionProduceData(
                 index=batch.queue.partition, records=batch.records
             )
-            topics.setdefault(batch.queue.topic, []).append(row)
+            topics.setdefault((batch.queue.topic, batch.topic_id), []).append(row)
         return ProduceRequest(
             transactional_id=self._settings.transactional_id,
             acks=self._acks,
             timeout_ms=self._settings.request_timeout_ms,
             topic_data=[
-                ProduceRequest.TopicProduceData(name=name, partition_data=rows)
-                for name, rows in topics.items()
+                ProduceRequest.TopicProduceData(name=name, topic_id=topic_id, partition_data=rows)
+                for (name, topic_id), rows in topics.items()
             ],
         )
 
@@ -437,15 +447,16 @@ class Sender:
         if answer.throttle_time_ms > 0:
             broker.muted_until_ms = now + answer.throttle_time_ms
             self.metrics.throttles.add(now, answer.throttle_time_ms)
+        by_id = in_flight.version > BY_NAME
         rows = {
-            (topic.name, row.index): row
+            (topic.topic_id if by_id else topic.name, row.index): row
             for topic in answer.responses
             for row in topic.partition_responses
         }
         for batch in in_flight.batches:
-            self._completion.handle_response(
-                batch, rows.get(batch.queue.key), now, answer.node_endpoints
-            )
+            queue = batch.queue
+            row = rows.get((batch.topic_id if by_id else queue.topic, queue.partition))
+            self._completion.handle_response(batch, row, now, answer.node_endpoints)
 
     # -- time
 

@@ -11,6 +11,9 @@ retried under its old number until the broker reports stored or not stored. Once
 known, the epoch is incremented and the remaining batches get new numbers, from 0, as they are sent.
 So nothing is stored twice.
 
+A topic may be deleted and recreated meanwhile. Requests that name its id never reach the new topic,
+which accepts any first number; the batches go there one after the other until one is stored.
+
 A batch is known to be stored after its acknowledgment, or that of a higher number of the same
 epoch, because a broker stores a partition's numbers without gaps. It is known not to be stored if
 no attempt can have been appended, or after OUT_OF_ORDER_SEQUENCE_NUMBER while the broker would
@@ -23,7 +26,7 @@ from typing import NamedTuple
 
 from headwater.client.producer.accumulator import PartitionQueue, ProducerBatch
 from headwater.errors import E
-from headwater.model import NO_SEQUENCE, TopicPartition
+from headwater.model import NO_SEQUENCE, ZERO_UUID, TopicPartition, Uuid
 
 MAX_UNACKED = 5
 LAST_EPOCH = 32_766
@@ -46,6 +49,7 @@ NO_PRODUCER_ID = ProducerIdAndEpoch(-1, -1)
 @dataclass(slots=True)
 class _Numbers:
     identity: ProducerIdAndEpoch
+    topic_id: Uuid = ZERO_UUID
     next: int = 0
     proven: bool = False
     """Whether the broker has stored something under this identity. Before that it accepts any
@@ -63,6 +67,11 @@ class _Numbers:
         self.identity, self.next, self.proven = identity, 0, False
         self.acked_end = NO_SEQUENCE
         self.window.clear()
+
+    def topic_recreated(self, topic_id: Uuid) -> None:
+        """Forget what was stored: the new topic knows nothing of this producer."""
+        self.topic_id, self.proven = topic_id, False
+        self.acked_end = NO_SEQUENCE
 
     def trim(self) -> None:
         """Drop the acknowledged prefix."""
@@ -86,11 +95,13 @@ class Sequences:
         """Store the id that the broker assigned."""
         self.identity = ProducerIdAndEpoch(producer_id, epoch)
 
-    def choose(self, queue: PartitionQueue) -> ProducerBatch | None:
+    def choose(self, queue: PartitionQueue, topic_id: Uuid = ZERO_UUID) -> ProducerBatch | None:
         """Return the batch of `queue` that may be sent now, if any; `number` comes next."""
         numbers = self._partitions.get(queue.key)
         if numbers is None:
             return queue.head()
+        if topic_id != numbers.topic_id and topic_id != ZERO_UUID:
+            numbers.topic_recreated(topic_id)
         if numbers.resetting:
             waiting = (batch for batch in numbers.unacked if not batch.in_flight)
             return next((batch for batch in waiting if batch.uncertain), None)
@@ -110,7 +121,9 @@ class Sequences:
         """Give `batch` the next number of its partition, unless it has one."""
         if batch.base_sequence != NO_SEQUENCE:
             return
-        numbers = self._partitions.setdefault(batch.queue.key, _Numbers(self.identity))
+        numbers = self._partitions.setdefault(
+            batch.queue.key, _Numbers(self.identity, batch.topic_id)
+        )
         if numbers.identity != self.identity:
             numbers.restart(self.identity)
         batch.renumber(*numbers.identity, numbers.next)
@@ -121,7 +134,7 @@ class Sequences:
     def acknowledged(self, batch: ProducerBatch) -> None:
         """Note that the broker has stored `batch`."""
         numbers = self._forget(batch)
-        if numbers is not None:
+        if numbers is not None and numbers.topic_id == batch.topic_id:
             numbers.proven = True
             end = self.after(batch.base_sequence, batch.count)
             if numbers.acked_end == NO_SEQUENCE or _before(numbers.acked_end, end):
