@@ -139,7 +139,7 @@ class Cluster:
         self.store = ModelStore()
         self.live: dict[int, LiveBroker] = {}
         self.zxid = 100
-        self.stopped_cleanly: dict[int, int] = {}
+        self.kept_since: dict[int, int] = {}
         self.tokens = 0
         self.unanswered: set[int] = set()
         self.now_ms = 0
@@ -265,11 +265,11 @@ class Cluster:
     def register(self, broker_id: int) -> None:
         self.zxid += 1
         endpoint = BrokerEndpoint("PLAINTEXT", f"b{broker_id}", 9092, "PLAINTEXT")
-        previous = self.stopped_cleanly.pop(broker_id, -1)
-        node = BrokerNode(broker_id, (endpoint,), previous_epoch=previous)
+        kept_since = self.kept_since.pop(broker_id, -1)
+        node = BrokerNode(broker_id, (endpoint,), kept_since=kept_since)
         self.live[broker_id] = LiveBroker(node, self.zxid)
         self.returned_to[broker_id] = self.in_sync_on(broker_id) & self.served
-        if previous == -1:
+        if kept_since == -1:
             self.lost |= {(path, broker_id) for path in self.in_sync_on(broker_id)}
 
     def in_sync_on(self, broker_id: int) -> set[str]:
@@ -286,7 +286,8 @@ class Cluster:
         broker_id = self.random.choice(BROKERS)
         alive = self.live.pop(broker_id, None)
         if alive is not None and self.random.random() < 0.4:
-            self.stopped_cleanly[broker_id] = alive.epoch
+            kept_since = alive.node.kept_since
+            self.kept_since[broker_id] = kept_since if kept_since >= 0 else alive.epoch
         if alive is None or self.random.random() < 0.3:
             self.register(broker_id)
         self.sends = [send for send in self.sends if send.broker_id in self.live]

@@ -326,12 +326,12 @@ def _live(text: str) -> dict[int, LiveBroker]:
     brokers = {}
     for word in filter(None, text.split(",")):
         broker_id, _, epochs = word.partition("@")
-        epoch, _, previous = epochs.removesuffix("!").partition("<")
+        epoch, _, kept_since = epochs.removesuffix("!").partition("<")
         endpoint = BrokerEndpoint("PLAINTEXT", f"b{broker_id}", 9092, "PLAINTEXT")
         node = BrokerNode(
             int(broker_id),
             (endpoint,),
-            previous_epoch=int(previous or -1),
+            kept_since=int(kept_since or -1),
             lost_log_dirs=epochs.endswith("!"),
         )
         brokers[node.broker_id] = LiveBroker(node, int(epoch))

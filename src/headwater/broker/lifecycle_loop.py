@@ -236,7 +236,7 @@ class BrokerServer:
             tuple(BrokerEndpoint(at.name, at.host, at.port, at.protocol) for at in self.listeners),
             rack=self.context.settings.broker_rack,
             timestamp_ms=self.seams.clock.wall_ms(),
-            previous_epoch=self.parts.log_dirs.previous_epoch,
+            kept_since=self.parts.log_dirs.kept_since,
             lost_log_dirs=bool(self._abandoned),
         )
 
@@ -246,7 +246,7 @@ class BrokerServer:
         def on_registered(stat: Stat) -> None:
             self.context.control.broker_epoch = stat.czxid
             self._check_clock(stat.ctime_ms)
-            note = self.parts.log_dirs.run_notes.note(stat.czxid)
+            note = self.parts.log_dirs.registered(stat.czxid)
             self.context.off_loop(note, _run_noted, Lane.FILES)
             registered.set()
             self.context.controller.start()
@@ -370,7 +370,7 @@ class BrokerServer:
         # A checkpoint still being written would overwrite the last one with older offsets.
         tasks = self.seams.tasks
         tasks.close()
-        self.parts.log_dirs.close(marks, self.context.control.broker_epoch, tasks.run_all)
+        self.parts.log_dirs.close(marks, tasks.run_all)
         local = self._local_store
         if local is not None:
             self._note_time()

@@ -250,7 +250,8 @@ class Registration:
         if isinstance(stat, Stat):
             if stat.ephemeral_owner == self._store.session_id:
                 # A later registration of this process follows a lost session, not a restart.
-                self._node = replace(self._node, previous_epoch=stat.czxid)
+                if self._node.kept_since < 0:
+                    self._node = replace(self._node, kept_since=stat.czxid)
                 self._on_registered(stat)
             else:
                 log.warning("%s belongs to another session; waiting for it to end", self._path)

@@ -11,7 +11,7 @@ from headwater.controller.store.znodes import BrokerNode, StateNode
 from headwater.model import NO_LEADER, TopicPartition, Uuid
 
 NEVER_REGISTERED = -2
-"""The epoch of a broker that no controller has seen; never a broker's `previous_epoch`."""
+"""The epoch of a broker that no controller has seen."""
 NOT_STORED = -1
 """The version of a state node that was never written."""
 
@@ -117,12 +117,13 @@ class ClusterState:
     def may_have_lost_records(self, broker_id: int) -> bool:
         """Whether a live broker restarted since its known epoch, and its logs may lack records.
 
-        They lack none after a clean stop, or if only the process crashed and not the machine.
+        They lack none after a lost session, a clean stop, or a crash of the process alone.
         """
         live = self.brokers.get(broker_id)
         if live is None or not self.has_restarted(broker_id):
             return False
-        return live.node.previous_epoch != self.known_epochs.get(broker_id, NEVER_REGISTERED)
+        known = self.known_epochs.get(broker_id, NEVER_REGISTERED)
+        return not 0 <= live.node.kept_since <= known
 
     def has_lost_log_dirs(self, broker_id: int) -> bool:
         """Whether a live broker restarted since its known epoch, without some of its log dirs."""

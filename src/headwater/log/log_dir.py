@@ -25,14 +25,21 @@ CleanEnds: TypeAlias = dict[str, tuple[int, int]]
 """Size of the active segment and end offset at a clean stop, by folder name."""
 
 
+class RunEpochs(NamedTuple):
+    """The broker epochs of a run; -1 if unknown."""
+
+    last: int = -1
+    kept_since: int = -1
+    """The first of the epochs since which the logs have lost nothing, perhaps of an earlier run."""
+
+
 class CleanStop(NamedTuple):
     """The content of a clean-shutdown marker."""
 
     ends: CleanEnds
     complete: bool
     """Whether it lists every log; Kafka's marker lists none."""
-    broker_epoch: int = -1
-    """The broker epoch at the stop, -1 if the marker does not say."""
+    epochs: RunEpochs = RunEpochs()
 
 
 class LogDirError(KafkaError):
@@ -148,14 +155,17 @@ class LogDir:
             return CleanStop(
                 {str(name): (int(size), int(end)) for name, (size, end) in ends},
                 complete="ends" in marker,
-                broker_epoch=int(marker.get("brokerEpoch", -1)),
+                epochs=RunEpochs(
+                    int(marker.get("brokerEpoch", -1)), int(marker.get("keptSince", -1))
+                ),
             )
         except (ValueError, AttributeError, TypeError):
             return None
 
-    def mark_clean(self, ends: CleanEnds, broker_epoch: int) -> None:
+    def mark_clean(self, ends: CleanEnds, epochs: RunEpochs) -> None:
         """Write the clean-shutdown marker, after all flushes and checkpoints."""
-        marker = {"version": 0, "brokerEpoch": broker_epoch, "ends": ends}
+        last, kept_since = epochs
+        marker = {"version": 0, "brokerEpoch": last, "keptSince": kept_since, "ends": ends}
         replace_file(self._files, self.join(CLEAN_MARKER), json.dumps(marker).encode())
 
     def _check_identity(self, node_id: int, cluster_id: str) -> None:

@@ -20,6 +20,7 @@ from headwater.log.log_dir import (
     META,
     LogDir,
     LogDirError,
+    RunEpochs,
     how_to_find,
     missing_text,
     warn_of_shared_disks,
@@ -94,6 +95,8 @@ class LogDirs:
         self.futures = FutureLogs(files, randomness)
         self.preferred: dict[TopicPartition, LogDir] = {}
         self.run_notes = RunNotes(files, self.dirs, identity.boot_id)
+        self._epochs = UNKNOWN
+        """Those of this run, once it has registered."""
 
     def open(self, known: Mapping[str, str] | None = None) -> None:
         """Lock and check each folder; raise LogDirError if one belongs to another node or cluster.
@@ -302,10 +305,16 @@ class LogDirs:
         self._files.rmdir(path)
 
     @property
-    def previous_epoch(self) -> int:
-        """Return the last broker epoch if no log lost anything since; UNKNOWN if one may have."""
+    def kept_since(self) -> int:
+        """The first broker epoch since which no log has lost anything; -1 if one may have."""
         complete = not self.missing and not any(log_dir.offline for log_dir in self.dirs)
-        return self.run_notes.kept_epoch if complete else UNKNOWN
+        return (self.run_notes.epochs if complete else UNKNOWN).kept_since
+
+    def registered(self, broker_epoch: int) -> Callable[[], None]:
+        """Return a callable that notes the epoch of this broker, for a file thread."""
+        kept_since = self._epochs.kept_since if self._epochs != UNKNOWN else self.kept_since
+        self._epochs = RunEpochs(broker_epoch, kept_since if kept_since >= 0 else broker_epoch)
+        return self.run_notes.note(self._epochs)
 
     def free_descriptors(self) -> int:
         """Close half of the open files, to free descriptors, and return how many."""
@@ -338,7 +347,6 @@ class LogDirs:
     def close(
         self,
         high_watermarks: Mapping[TopicPartition, int],
-        broker_epoch: int = -1,
         run_all: RunAll = run_in_turn,
     ) -> None:
         """Stop cleanly: flush all logs, write the checkpoints and the marker, unlock.
@@ -351,7 +359,7 @@ class LogDirs:
             partition_log.remove_stale_note()
         for log_dir in self.dirs:
             if not log_dir.offline:
-                log_dir.mark_clean(clean_ends(self._logs_in(log_dir)), broker_epoch)
+                log_dir.mark_clean(clean_ends(self._logs_in(log_dir)), self._epochs)
             log_dir.unlock()
         self._close_descriptors()
 

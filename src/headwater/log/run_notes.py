@@ -2,18 +2,18 @@
 
 A clean stop leaves a marker. A process that crashed leaves none, but its files keep what it had
 written, even unsynced, for as long as the machine runs. So each log dir also has a note of the boot
-of the machine and of the broker epoch. If the boot is the same, nothing is lost.
+of the machine and of the broker epochs. If the boot is the same, nothing is lost.
 """
 
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from headwater.log.log_dir import CleanStop, LogDir
+from headwater.log.log_dir import CleanStop, LogDir, RunEpochs
 from headwater.seams.files import Files, read_file, replace_file
 
 FILE_NAME = "headwater-run"
-UNKNOWN = -1
+UNKNOWN = RunEpochs()
 
 
 class RunNotes:
@@ -23,32 +23,36 @@ class RunNotes:
         self._files = files
         self._dirs = dirs
         self._boot_id = boot_id
-        self._epochs: set[int] = set()
+        self._epochs: set[RunEpochs] = set()
 
     @property
-    def kept_epoch(self) -> int:
-        """The epoch of the last broker if no log dir lost anything since; UNKNOWN if one may have."""
+    def epochs(self) -> RunEpochs:
+        """The epochs of the last run if no log dir lost anything since; UNKNOWN if one may have."""
         return next(iter(self._epochs)) if len(self._epochs) == 1 else UNKNOWN
 
     def loaded(self, log_dir: LogDir, marker: CleanStop | None) -> None:
         """Add what a log dir says of the last run."""
-        self._epochs.add(self._noted(log_dir) if marker is None else marker.broker_epoch)
+        self._epochs.add(self._noted(log_dir) if marker is None else marker.epochs)
 
     def found_unclean(self) -> None:
         """A log was not closed by the stop that left a marker."""
         self._epochs.add(UNKNOWN)
 
-    def _noted(self, log_dir: LogDir) -> int:
+    def _noted(self, log_dir: LogDir) -> RunEpochs:
         try:
             note = json.loads(read_file(self._files, log_dir.join(FILE_NAME)))
             same_boot = self._boot_id and note["boot"] == self._boot_id
-            return int(note["brokerEpoch"]) if same_boot else UNKNOWN
+            epochs = RunEpochs(int(note["brokerEpoch"]), int(note["keptSince"]))
         except (OSError, ValueError, KeyError, TypeError):
             return UNKNOWN
+        return epochs if same_boot else UNKNOWN
 
-    def note(self, broker_epoch: int) -> Callable[[], None]:
+    def note(self, epochs: RunEpochs) -> Callable[[], None]:
         """Return a callable that notes this run, for a file thread. A power cut may undo it."""
-        note = json.dumps({"version": 0, "boot": self._boot_id, "brokerEpoch": broker_epoch})
+        last, kept_since = epochs
+        note = json.dumps(
+            {"version": 0, "boot": self._boot_id, "brokerEpoch": last, "keptSince": kept_since}
+        )
         usable = [log_dir for log_dir in self._dirs if not log_dir.offline]
 
         def write() -> None:

@@ -35,12 +35,12 @@ def dirs_at(*paths, node=1, cluster="cluster", files=None, boot=""):
     )
 
 
-def previous_epoch(*paths, boot):
+def kept_since(*paths, boot):
     dirs = dirs_at(*paths, boot=boot)
     dirs.open()
     dirs.load(lambda _: SETTINGS, NOW)
     dirs.abandon()
-    return dirs.previous_epoch
+    return dirs.kept_since
 
 
 def test_a_crash_loses_nothing_as_long_as_the_machine_runs(tmp_path):
@@ -48,23 +48,24 @@ def test_a_crash_loses_nothing_as_long_as_the_machine_runs(tmp_path):
     dirs = dirs_at(first, second, boot="monday")
     dirs.open()
     dirs.load(lambda _: SETTINGS, NOW)
-    dirs.run_notes.note(7)()
+    dirs.registered(7)()
+    dirs.registered(9)()  # after a lost session
     dirs.abandon()
-    assert previous_epoch(first, second, boot="monday") == 7
-    assert previous_epoch(first, second, boot="tuesday") == -1
-    assert previous_epoch(first, second, boot="") == -1
-    assert previous_epoch(first, tmp_path / "new", boot="monday") == -1
+    assert kept_since(first, second, boot="monday") == 7
+    assert kept_since(first, second, boot="tuesday") == -1
+    assert kept_since(first, second, boot="") == -1
+    assert kept_since(first, tmp_path / "new", boot="monday") == -1
     (second / "headwater-run").write_text("{")
-    assert previous_epoch(first, second, boot="monday") == -1
+    assert kept_since(first, second, boot="monday") == -1
 
 
 def test_after_a_disk_failed_nothing_is_known_of_what_a_crash_left(tmp_path):
     dirs = dirs_at(tmp_path, boot="monday")
     dirs.open()
-    dirs.run_notes.note(7)()
+    dirs.registered(7)()
     dirs.fail(dirs.dirs[0], "broken")
     dirs.abandon()
-    assert previous_epoch(tmp_path, boot="monday") == -1
+    assert kept_since(tmp_path, boot="monday") == -1
 
 
 def test_a_second_process_is_told_that_the_folder_is_in_use(tmp_path):
@@ -135,15 +136,18 @@ def test_a_failed_folder_takes_its_logs_offline_and_leaves_no_clean_marker(tmp_p
 def test_topic_ids_ends_and_high_watermarks_survive_a_clean_stop(tmp_path):
     dirs, log = created(tmp_path)
     append(log, 3)
-    dirs.close({PARTITION: 2}, broker_epoch=77)
+    dirs.registered(77)
+    dirs.registered(78)
+    dirs.close({PARTITION: 2})
     marker = json.loads((tmp_path / ".kafka_cleanshutdown").read_text())
-    assert (marker["version"], marker["brokerEpoch"]) == (0, 77)
+    assert (marker["version"], marker["brokerEpoch"], marker["keptSince"]) == (0, 78, 77)
     assert (tmp_path / checkpoints.RECOVERY_POINTS).read_text() == "0\n1\ntopic 0 3\n"
     dirs = opened(tmp_path)
     log = dirs.logs[PARTITION]
     assert (log.topic_id, log.log_end_offset, log.recovery_point) == (TOPIC_ID, 3, 3)
     assert dirs.high_watermarks == {PARTITION: 2}
     assert dirs.recovered == {}
+    assert dirs.kept_since == 77
 
 
 def test_partition_metadata_has_kafkas_text(tmp_path):

@@ -80,15 +80,16 @@ class BrokerEndpoint(NamedTuple):
 class BrokerNode:
     """/brokers/ids/N: a live broker and how to reach it.
 
-    Two fields are not in Kafka. `previous_epoch` is the epoch of the last registration if the broker
-    has lost nothing since, -1 if it may have. `lost_log_dirs` is set if it gave up log dirs.
+    Two fields are not in Kafka. `kept_since` is the first of the epochs since which the broker has
+    lost nothing, -1 if it may have lost records before this one. `lost_log_dirs` is set if it gave up
+    log dirs.
     """
 
     broker_id: int
     endpoints: tuple[BrokerEndpoint, ...]
     rack: str | None = None
     timestamp_ms: int = 0
-    previous_epoch: int = -1
+    kept_since: int = -1
     lost_log_dirs: bool = False
 
     @staticmethod
@@ -115,8 +116,8 @@ class BrokerNode:
         }
         if self.rack is not None:
             value["rack"] = self.rack
-        if self.previous_epoch >= 0:
-            value["previous_epoch"] = self.previous_epoch
+        if self.kept_since >= 0:
+            value["kept_since"] = self.kept_since
         if self.lost_log_dirs:
             value["lost_log_dirs"] = True
         return _encode(value)
@@ -130,7 +131,7 @@ class BrokerNode:
             tuple(_endpoint(text, protocols) for text in value["endpoints"]),
             value.get("rack"),
             int(value.get("timestamp", 0)),
-            int(value.get("previous_epoch", -1)),
+            int(value.get("kept_since", -1)),
             bool(value.get("lost_log_dirs", False)),
         )
 
