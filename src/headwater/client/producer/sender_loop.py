@@ -475,8 +475,8 @@ class Sender:
 
     def _why(self, batch: ProducerBatch) -> str:
         """Return why `batch` was not stored, as the end of a sentence."""
-        if not batch.attempts and self._cluster.leader(batch.queue.key) is None:
-            known = self._cluster.problems.get(batch.queue.topic)
+        known = self._cluster.problems.get(batch.queue.topic)
+        if self._cluster.leader(batch.queue.key) is None and (known or not batch.attempts):
             return f"; no leader is known for it ({known.text if known else self._cluster.trouble})"
         return f"; the last problem: {batch.problem}" if batch.problem else ""
 
