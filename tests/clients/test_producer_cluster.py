@@ -320,7 +320,7 @@ async def broken(*_) -> None:
 
 
 def kills_metadata(producer) -> None:
-    def raising() -> None:
+    def raising(*_: object) -> None:
         raise ZeroDivisionError("on purpose")
 
     producer._core._topics.outdated = raising
@@ -362,7 +362,7 @@ def test_a_background_task_that_dies_fails_every_future_and_is_logged(
 LOOP_ENDS = """
 import sys, threading
 import headwater
-from tests.clients.fake_cluster import Attempt, FakeCluster, Fault, serving
+from tests.clients.fake_cluster import FakeCluster, serving
 with serving(FakeCluster(1)) as cluster:
     producer = headwater.Producer(bootstrap_servers=cluster.bootstrap, linger_ms=60_000)
     waiting = producer.send("t", b"v")
