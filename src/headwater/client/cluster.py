@@ -115,8 +115,7 @@ class Cluster(Connections):
 
     def topic_id(self, topic: str) -> Uuid:
         """Return the id of `topic`; ZERO_UUID if it is not known or its brokers give no ids."""
-        row = self.topics.get(topic)
-        return ZERO_UUID if row is None else row.topic_id
+        return self.topics[topic].topic_id if topic in self.topics else ZERO_UUID
 
     # -- metadata
 

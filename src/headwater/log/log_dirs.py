@@ -20,7 +20,6 @@ from headwater.log.log_dir import (
     META,
     LogDir,
     LogDirError,
-    RunEpochs,
     how_to_find,
     missing_text,
     warn_of_shared_disks,
@@ -95,8 +94,6 @@ class LogDirs:
         self.futures = FutureLogs(files, randomness)
         self.preferred: dict[TopicPartition, LogDir] = {}
         self.run_notes = RunNotes(files, self.dirs, identity.boot_id)
-        self._epochs = UNKNOWN
-        """Those of this run, once it has registered."""
 
     def open(self, known: Mapping[str, str] | None = None) -> None:
         """Lock and check each folder; raise LogDirError if one belongs to another node or cluster.
@@ -312,9 +309,7 @@ class LogDirs:
 
     def registered(self, broker_epoch: int) -> Callable[[], None]:
         """Return a callable that notes the epoch of this broker, for a file thread."""
-        kept_since = self._epochs.kept_since if self._epochs != UNKNOWN else self.kept_since
-        self._epochs = RunEpochs(broker_epoch, kept_since if kept_since >= 0 else broker_epoch)
-        return self.run_notes.note(self._epochs)
+        return self.run_notes.registered(broker_epoch, self.kept_since)
 
     def free_descriptors(self) -> int:
         """Close half of the open files, to free descriptors, and return how many."""
@@ -359,7 +354,7 @@ class LogDirs:
             partition_log.remove_stale_note()
         for log_dir in self.dirs:
             if not log_dir.offline:
-                log_dir.mark_clean(clean_ends(self._logs_in(log_dir)), self._epochs)
+                log_dir.mark_clean(clean_ends(self._logs_in(log_dir)), self.run_notes.current)
             log_dir.unlock()
         self._close_descriptors()
 

@@ -23,6 +23,8 @@ class RunNotes:
         self._files = files
         self._dirs = dirs
         self._boot_id = boot_id
+        self.current = UNKNOWN
+        """The epochs of this run, once it has registered."""
         self._epochs: set[RunEpochs] = set()
 
     @property
@@ -47,11 +49,23 @@ class RunNotes:
             return UNKNOWN
         return epochs if same_boot else UNKNOWN
 
-    def note(self, epochs: RunEpochs) -> Callable[[], None]:
-        """Return a callable that notes this run, for a file thread. A power cut may undo it."""
-        last, kept_since = epochs
+    def registered(self, broker_epoch: int, kept_since: int) -> Callable[[], None]:
+        """Return a callable that notes this run, for a file thread. A power cut may undo it.
+
+        `kept_since` is what the last run left, for the first registration of this one.
+        """
+        if self.current != UNKNOWN:
+            kept_since = self.current.kept_since
+        elif kept_since < 0:
+            kept_since = broker_epoch
+        self.current = RunEpochs(broker_epoch, kept_since)
         note = json.dumps(
-            {"version": 0, "boot": self._boot_id, "brokerEpoch": last, "keptSince": kept_since}
+            {
+                "version": 0,
+                "boot": self._boot_id,
+                "brokerEpoch": broker_epoch,
+                "keptSince": kept_since,
+            }
         )
         usable = [log_dir for log_dir in self._dirs if not log_dir.offline]
 

@@ -26,7 +26,7 @@ from headwater.client.errors import (
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, PartitionQueue, ProducerBatch
 from headwater.client.producer.batch_completion import BatchCompletion
-from headwater.client.producer.in_flight import BrokerRequests, InFlightRequest
+from headwater.client.producer.in_flight import BY_NAME, BrokerRequests, InFlightRequest
 from headwater.client.producer.locking import Lock
 from headwater.client.producer.producer_id_loop import ProducerIdLoop
 from headwater.client.producer.sequences import Sequences
@@ -47,8 +47,6 @@ if TYPE_CHECKING:  # loaded by the first transactional producer
 
 log = logging.getLogger(__name__)
 
-BY_NAME = 12
-"""The newest version of Produce with topic names, for brokers that give no ids."""
 CHECK_MS = 100
 """How often batches in flight are checked for their timeouts."""
 MAX_BACKLOG = 1 << 20
@@ -447,15 +445,7 @@ class Sender:
         if answer.throttle_time_ms > 0:
             broker.muted_until_ms = now + answer.throttle_time_ms
             self.metrics.throttles.add(now, answer.throttle_time_ms)
-        by_id = in_flight.version > BY_NAME
-        rows = {
-            (topic.topic_id if by_id else topic.name, row.index): row
-            for topic in answer.responses
-            for row in topic.partition_responses
-        }
-        for batch in in_flight.batches:
-            queue = batch.queue
-            row = rows.get((batch.topic_id if by_id else queue.topic, queue.partition))
+        for batch, row in in_flight.rows_of(answer):
             self._completion.handle_response(batch, row, now, answer.node_endpoints)
 
     # -- time
