@@ -16,6 +16,7 @@ from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from headwater.replication.replica import ACKS_NONE, Replica
 from headwater.replication.replica_host import TransactionalWrite
+from headwater.replication.verifications import VerificationRefused
 from headwater.seams.files import Buffer
 from headwater.wire import codec
 from headwater.wire.apis import PRODUCE
@@ -274,7 +275,8 @@ def fill_failure(answer: _PartitionAnswer, failure: KafkaError, replica: Replica
     """Set the error in the answer of a partition."""
     answer.error_code = failure.code
     answer.base_offset = -1
-    if replica is not None and failure.code not in _BEFORE_THE_LOG:
+    before_the_log = failure.code in _BEFORE_THE_LOG or isinstance(failure, VerificationRefused)
+    if replica is not None and not before_the_log:
         answer.log_start_offset = replica.log_start_offset
     answer.error_message = failure.message
     for index, message in getattr(failure, "record_errors", ()):

@@ -14,6 +14,7 @@ from headwater.broker.context import Context
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import TRANSACTION_STATE, TopicPartition
 from headwater.replication.replica_host import TransactionalWrite
+from headwater.replication.verifications import VerificationRefused
 from headwater.seams.timers import CallLater
 from headwater.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -94,7 +95,7 @@ class TransactionVerifier:
             return
         broker = self._coordinator(write.transactional_id)
         if broker is None:
-            self._call_later(0, partial(done, KafkaError(E.COORDINATOR_NOT_AVAILABLE)))
+            self._call_later(0, partial(done, VerificationRefused(E.COORDINATOR_NOT_AVAILABLE)))
             return
         questions = self._queues.setdefault(broker, {})
         asker = _Asker(write, producer_id, epoch)
@@ -232,9 +233,9 @@ def _as_writer_error(error: E, write: TransactionalWrite) -> KafkaError | None:
     if error is E.NONE:
         return None
     if error is E.PRODUCER_FENCED:
-        return KafkaError(E.INVALID_PRODUCER_EPOCH)
+        return VerificationRefused(E.INVALID_PRODUCER_EPOCH)
     if error is E.TRANSACTION_ABORTABLE and not write.knows_abortable:
         error = E.INVALID_TXN_STATE
     if error is E.INVALID_TXN_STATE:
-        return KafkaError(error, "the partition was not added to the transaction")
-    return KafkaError(error)
+        return VerificationRefused(error, "the partition was not added to the transaction")
+    return VerificationRefused(error)

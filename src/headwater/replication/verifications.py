@@ -32,6 +32,14 @@ _UNAVAILABLE = frozenset(
 )
 
 
+MOST_REFUSED = 1000
+"""The producers whose refused batches are remembered, the newest ones."""
+
+
+class VerificationRefused(KafkaError):
+    """The coordinator did not confirm the transaction: the log has not been asked."""
+
+
 class _Verification:
     """A question to the coordinator, and the writes that wait for its answer, in order."""
 
@@ -51,7 +59,7 @@ class _HeldWrite(NamedTuple):
 class Verifications:
     """The verifications of one replica, by producer id."""
 
-    __slots__ = ("_admitted", "_by_producer", "_inbox", "_replica")
+    __slots__ = ("_admitted", "_by_producer", "_inbox", "_refused", "_replica")
 
     def __init__(self, replica: "Replica", inbox: Inbox) -> None:
         self._replica = replica
@@ -59,6 +67,9 @@ class Verifications:
         self._by_producer: dict[int, _Verification] = {}
         # The producer whose writes are verified and happen right now.
         self._admitted: int | None = None
+        # Epoch and least sequence of batches that could not be verified and will be sent again, by
+        # producer: batches after them, in flight already, must not be accepted before (KAFKA-14920).
+        self._refused: dict[int, tuple[int, int]] = {}
 
     # -- batches of clients
 
@@ -102,14 +113,51 @@ class Verifications:
     def _append(self, write: _HeldWrite, refused: KafkaError | None) -> None:
         held, replica = write.held, self._replica
         held.release_memory()
-        now_ms = replica.host.wall_ms()
         try:
             if refused is not None:
-                replica.log.producers.batch_refused(held.header, now_ms)
-                raise _as_produce_error(refused, write.write)
-            replica.append(held.batch, held.pending, held.acks, now_ms, write.zstd_known)
+                raise self._refusal(held.header, refused, write.write)
+            self._check_order(held.header)
+            replica.append(
+                held.batch, held.pending, held.acks, replica.host.wall_ms(), write.zstd_known
+            )
         except KafkaError as failure:
             held.pending.fail(failure)
+
+    def _refusal(
+        self, header: RawHeader, refused: KafkaError, write: TransactionalWrite
+    ) -> KafkaError:
+        """Map a coordinator's error to one that producers retry without looking for another leader."""
+        concurrent = refused.code is E.CONCURRENT_TRANSACTIONS
+        if concurrent or refused.code in _UNAVAILABLE:
+            self._note_refused(header)
+        if refused.code in _UNAVAILABLE or (concurrent and not write.adds_partitions):
+            return VerificationRefused(
+                E.NOT_ENOUGH_REPLICAS,
+                f"the transaction could not be verified: {refused.code.name}; send the batch again",
+            )
+        return refused
+
+    def _note_refused(self, header: RawHeader) -> None:
+        producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
+        sequence = header[BASE_SEQUENCE]
+        known = self._refused.pop(producer_id, None)
+        if known is not None and known[0] >= epoch:
+            epoch, sequence = known[0], min(known[1], sequence) if known[0] == epoch else known[1]
+        self._refused[producer_id] = epoch, sequence
+        if len(self._refused) > MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
+
+    def _check_order(self, header: RawHeader) -> None:
+        """Refuse a batch that overtook a refused one of its producer."""
+        producer_id = header[PRODUCER_ID]
+        epoch, sequence = self._refused.get(producer_id, (-1, -1))
+        if epoch == header[PRODUCER_EPOCH] and sequence < header[BASE_SEQUENCE]:
+            raise KafkaError(
+                E.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} sent sequence {header[BASE_SEQUENCE]}, but {sequence} "
+                "could not be verified and is missing",
+            )
+        self._refused.pop(producer_id, None)
 
     # -- any write
 
@@ -135,7 +183,9 @@ class Verifications:
         known = self._by_producer.get(producer_id)
         if known is not None and known.epoch == epoch:
             return known
-        self._replica.log.producers.check_epoch(producer_id, epoch)
+        writer = self._replica.log.producers.get(producer_id)
+        if writer is not None and epoch < writer.epoch:
+            raise _fenced(producer_id, writer.epoch)
         if known is not None:
             if epoch < known.epoch:
                 raise _fenced(producer_id, known.epoch)
@@ -158,6 +208,7 @@ class Verifications:
         """A marker is staged: what waits for an answer about that transaction is refused."""
         header: RawHeader = HEADER.unpack_from(marker)
         producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
+        self._refused.pop(producer_id, None)
         known = self._by_producer.get(producer_id)
         if known is not None and known.epoch <= epoch:
             self._end(producer_id, known, _ended())
@@ -168,6 +219,7 @@ class Verifications:
         """Refuse everything that waits: this replica does not lead any more."""
         for producer_id, known in list(self._by_producer.items()):
             self._end(producer_id, known, failure)
+        self._refused.clear()
 
     def _end(self, producer_id: int, known: _Verification, refused: KafkaError | None) -> None:
         del self._by_producer[producer_id]
@@ -185,18 +237,7 @@ def _ended() -> KafkaError:
 
 
 def _fenced(producer_id: int, epoch: int) -> KafkaError:
-    return KafkaError(
+    return VerificationRefused(
         E.INVALID_PRODUCER_EPOCH,
         f"a newer epoch of producer {producer_id}, {epoch}, writes to this partition",
     )
-
-
-def _as_produce_error(refused: KafkaError, write: TransactionalWrite) -> KafkaError:
-    """Map a coordinator's error to one that producers retry without looking for another leader."""
-    concurrent = refused.code is E.CONCURRENT_TRANSACTIONS and not write.adds_partitions
-    if concurrent or refused.code in _UNAVAILABLE:
-        return KafkaError(
-            E.NOT_ENOUGH_REPLICAS,
-            f"the transaction could not be verified: {refused.code.name}; send the batch again",
-        )
-    return refused

@@ -106,11 +106,31 @@ def test_a_refusal_reaches_all_that_wait_and_writes_nothing(leader, write, said,
     answer(leader, said)
     assert [pending.ends for pending in waiting] == [[told], [told]]
     assert leader.stored() == b""
-    # The second batch is not accepted before the first, which its producer sends again.
-    append(leader, batch(sequence=1), write)
-    answer(leader)
-    assert leader.stored() == b""
+    assert leader.replica.log.producers.get(7) is None
     append(leader, batch(), write)
+    answer(leader)
+    assert sequences(leader) == [(7, 0)]
+
+
+def test_a_batch_does_not_overtake_another_that_could_not_be_verified(leader):
+    for sequence in (4, 5):
+        append(leader, batch(sequence=sequence))
+    answer(leader, E.NOT_COORDINATOR)
+    early = append(leader, batch(sequence=5))
+    answer(leader)
+    assert early.ends == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    for sequence in (4, 5):
+        append(leader, batch(sequence=sequence))
+    answer(leader)
+    assert sequences(leader) == [(7, 4), (7, 5)]
+
+
+def test_a_refused_epoch_fences_nobody(leader):
+    append(leader, batch(epoch=9))
+    answer(leader, E.INVALID_PRODUCER_EPOCH)
+    append(leader, batch(epoch=8))
+    answer(leader, E.COORDINATOR_LOAD_IN_PROGRESS)
+    append(leader, batch(epoch=1))
     answer(leader)
     assert sequences(leader) == [(7, 0)]
 
