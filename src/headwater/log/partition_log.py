@@ -163,22 +163,25 @@ class PartitionLog:
         Staging stops before a batch that begins an epoch: the caller first writes what is staged,
         then saves `epochs` (`must_be_saved`), and then stages the batch.
         """
-        view = memoryview(batches)
-        at = 0
-        while at + HEADER_SIZE <= len(view):
+        view, staging = memoryview(batches), self.staging
+        may_skip = gaps or self.settings.compacted
+        at, end = 0, len(view)
+        while at + HEADER_SIZE <= end:
             header: RawHeader = HEADER.unpack_from(view, at)
             size = header[LENGTH] + OVERHEAD
             if size < HEADER_SIZE or header[MAGIC_BYTE] != MAGIC:
-                raise self.staging.corrupt(f"no batch follows {self.staging.end_offset}")
-            if at + size > len(view):
+                raise staging.corrupt(f"no batch follows {staging.end_offset}")
+            if at + size > end:
                 break
             batch = view[at : at + size]
-            may_skip = gaps or self.settings.compacted
-            self.staging.check_replicated(batch, header, leader_epoch, gaps=may_skip)
-            self._make_room(header[BASE_OFFSET])
-            if not self.staging.epoch_is_open(header[LEADER_EPOCH]):
+            staging.check_replicated(batch, header, leader_epoch, gaps=may_skip)
+            if header[BASE_OFFSET] != staging.end_offset:
+                self._make_room(header[BASE_OFFSET])
+            if header[LEADER_EPOCH] != staging.epoch and not staging.epoch_is_open(
+                header[LEADER_EPOCH]
+            ):
                 break
-            self.staging.stage_replicated(batch, header, now_ms)
+            staging.stage_replicated(batch, header, now_ms)
             at += size
 
     def _make_room(self, base: int) -> None:

@@ -196,7 +196,8 @@ class Staging:
 
     def stage_replicated(self, batch: memoryview, header: RawHeader, now_ms: int) -> None:
         """Stage one checked batch of the leader, with its offsets and its epoch."""
-        self._producers.replay_batch(header, batch, max(now_ms, header[MAX_TIMESTAMP]))
+        if header[PRODUCER_ID] >= 0 or header[ATTRIBUTES] & CONTROL:
+            self._producers.replay_batch(header, batch, max(now_ms, header[MAX_TIMESTAMP]))
         self._stage_as_is(batch, header, now_ms)
 
     def corrupt(self, why: str) -> KafkaError:
@@ -205,14 +206,16 @@ class Staging:
 
     def _stage_as_is(self, batch: Buffer, header: RawHeader, now_ms: int) -> tuple[int, int]:
         size = header[LENGTH] + OVERHEAD
-        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        base, timestamp = header[BASE_OFFSET], header[MAX_TIMESTAMP]
+        last = base + header[LAST_OFFSET_DELTA]
         self.buffers.append(batch)
-        self.batches.append((last, size, header[MAX_TIMESTAMP]))
+        self.batches.append((last, size, timestamp))
         self.size += size
-        self.max_timestamp = max(self.max_timestamp, header[MAX_TIMESTAMP])
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
         self.now_ms = now_ms
         self.end_offset = last + 1
-        return header[BASE_OFFSET], last
+        return base, last
 
     # -- emptying
 

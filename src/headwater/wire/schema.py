@@ -153,8 +153,10 @@ class Struct(metaclass=StructType):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Struct) or self.__schema__ is not other.__schema__:
             return NotImplemented
-        names = [field.name for field in self.__schema__.fields]
-        return all(getattr(self, name) == getattr(other, name) for name in names)
+        for field in self.__schema__.fields:
+            if getattr(self, field.name) != getattr(other, field.name):
+                return False
+        return True
 
     __hash__ = None  # type: ignore[assignment]
 
