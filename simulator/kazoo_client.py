@@ -141,7 +141,7 @@ class SimKazoo:
         negotiated: Negotiated,
     ) -> None:
         self.handler = SimHandler()
-        self.chroot = ""
+        self.chroot, self.last_zxid = "", 0
         self._network = network
         self._server = server
         self._chance = chance

@@ -231,7 +231,7 @@ class StoreConnection(asyncio.Protocol):
             self._regulate()
 
     def _respond(self, xid: int, code: Code, body: bytes = b"") -> None:
-        self._send(messages.encode_response(xid, self._engine.tree.zxid, code, body))
+        self._send(messages.encode_response(xid, self._engine.durable_zxid, code, body))
 
     def _closed(self, xid: int) -> None:
         self._respond(xid, Code.OK)

@@ -40,6 +40,7 @@ class StoreServer:
         self._connections: set[StoreConnection] = set()
         self._by_session: dict[int, StoreConnection] = {}
         self._ending: set[int] = set()
+        self._refused = False
         self._deadlines = SessionDeadlines(clock.monotonic_ms())
         for session in engine.tree.sessions.values():
             self._deadlines.add(session.session, session.timeout_ms, clock.monotonic_ms())
@@ -85,6 +86,9 @@ class StoreServer:
         )
 
     def begin_session(self, connection: StoreConnection, connect: Connect) -> None:
+        if connect.last_zxid > self.engine.durable_zxid:
+            self._refuse(connection, connect)
+            return
         if connect.session_id == 0:
             self._open(connection, connect)
             return
@@ -102,6 +106,20 @@ class StoreServer:
                 connection.session_begun(connect.session_id, timeout_ms, connect.password)
 
         self.engine.submit(found, take_up)
+
+    def _refuse(self, connection: StoreConnection, connect: Connect) -> None:
+        """Close the connection of a client that has seen later writes than this store has."""
+        if not self._refused:
+            self._refused = True
+            log.error(
+                "refusing %s and all others that have seen transaction %#x: the last one here is %#x, "
+                "so this store has lost later writes; stop it and restore its newest data, because "
+                "brokers that follow an older state lose records",
+                connection.peer,
+                connect.last_zxid,
+                self.engine.durable_zxid,
+            )
+        connection.close()
 
     def _open(self, connection: StoreConnection, connect: Connect) -> None:
         timeout_ms = negotiated(connect.timeout_ms)

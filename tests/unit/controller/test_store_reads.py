@@ -91,6 +91,7 @@ class FakeKazoo:
         self.handler = SimpleNamespace(spawn=lambda *_: None)
         self.listener: Any = None
         self.links: list[Any] = []
+        self.last_zxid = 0
 
     def add_listener(self, listener):
         self.listener = listener
@@ -133,3 +134,31 @@ def test_answers_that_came_together_are_delivered_over_several_ticks():
         delivered.append(len(calls) - before)
     assert calls == list(range(3 * DELIVERIES_PER_TICK))
     assert max(delivered) == DELIVERIES_PER_TICK
+
+
+def test_a_new_session_is_not_begun_with_a_server_whose_data_is_older():
+    clients, soon = [], []
+
+    def open_client(*_):
+        clients.append(FakeKazoo())
+        return clients[-1]
+
+    ZooKeeperStore(
+        ZooKeeperSettings("127.0.0.1:1", "", 6000),
+        SimpleNamespace(monotonic_ms=lambda: 0),
+        lambda call, *args: soon.append((call, args)),
+        lambda delay_s, call: None,
+        open_client,
+    )
+
+    def run():
+        while soon:
+            call, args = soon.pop(0)
+            call(*args)
+
+    run()
+    clients[0].last_zxid = 9
+    for client in (0, 1):
+        clients[client].listener(KazooState.LOST)
+        run()
+    assert [client.last_zxid for client in clients] == [9, 9, 9]

@@ -58,7 +58,11 @@ def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-CONNECT = framed(bytes(kazoo.Connect(0, 0, 5000, 0, bytes(16), False).serialize()))
+def connect(last_zxid: int) -> bytes:
+    return framed(bytes(kazoo.Connect(0, last_zxid, 5000, 0, bytes(16), False).serialize()))
+
+
+CONNECT = connect(0)
 CREATE = framed(
     struct.pack(">ii", 1, kazoo.Create.type)
     + bytes(kazoo.Create("/a", b"x", OPEN_ACL_UNSAFE, 0).serialize())
@@ -88,6 +92,40 @@ def test_a_request_sent_behind_the_first_frame_waits_for_the_session(loop, conne
     assert stream.reading
     assert not stream.closed
     assert engine.tree.get("/a").data == b"x"
+
+
+def test_a_client_that_has_seen_later_writes_is_refused(loop, connected, caplog):
+    engine, connection, _ = connected
+    connection.data_received(CONNECT + CREATE)
+    loop.run()
+    sessions = dict(engine.tree.sessions)
+
+    def arrive(last_zxid: int) -> Stream:
+        later, its_stream = StoreConnection(connection._host), Stream()
+        later.connection_made(its_stream)
+        later.data_received(connect(last_zxid))
+        loop.run()
+        return its_stream
+
+    assert arrive(engine.tree.zxid + 1).closed
+    assert engine.tree.sessions == sessions
+    assert "restore its newest data" in caplog.text
+    assert not arrive(engine.tree.zxid).closed
+
+
+def test_no_response_tells_of_a_transaction_that_is_not_on_the_disk(loop, connected):
+    engine, connection, stream = connected
+    connection.data_received(CONNECT)
+    loop.run()
+    durable, stream.written = engine.tree.zxid, b""
+    connection.data_received(CREATE)
+    while engine.tree.zxid == durable:
+        assert loop.step()
+    connection.data_received(framed(struct.pack(">ii", -2, kazoo.Ping.type)))
+    _, xid, zxid, _ = struct.unpack(">iiqi", stream.written)
+    assert (xid, zxid) == (-2, durable)
+    loop.run()
+    assert engine.durable_zxid == engine.tree.zxid > durable
 
 
 def test_a_frame_that_zookeeper_would_not_take_closes_the_connection(loop, connected):

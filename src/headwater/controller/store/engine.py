@@ -117,6 +117,8 @@ class StoreEngine:
         self._clock = clock
         self._journal = Journal(files, directory)
         self.tree: Tree = self._journal.load()
+        self.durable_zxid = self.tree.zxid
+        """The last transaction in the journal; the tree may be ahead of it."""
         self._queue: list[_Call] = []
         self._transactions: list[bytes] = []
         self._deliveries: list[_Delivery] = []
@@ -133,6 +135,7 @@ class StoreEngine:
         session = self.open_session(0, password)
         self._journal.append(self._transactions)
         self._transactions = []
+        self.durable_zxid = self.tree.zxid
         return session
 
     def submit(self, answer: Callable[[], Any], reply: Reply[Any], writes: int = 0) -> None:
@@ -243,6 +246,7 @@ class StoreEngine:
     def _persisted(self, calls: list[_Call], failure: BaseException | None) -> None:
         self._transactions = []
         if failure is None:
+            self.durable_zxid = self.tree.zxid
             self._watches.keep()
         else:
             self._fail_round(calls, failure)

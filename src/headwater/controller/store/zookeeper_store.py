@@ -7,8 +7,7 @@ to later calls.
 
 kazoo does not report that a session has expired while it cannot reach a server. So this file keeps a
 lease: the session is known to be alive until one session timeout after the last answered request was
-sent. When the lease ends, the session counts as lost, even if a server still knows it, and a new one
-is started.
+sent. When the lease ends, the session counts as lost and a new one starts, even if a server knows it.
 """
 
 import logging
@@ -167,6 +166,7 @@ class ZooKeeperStore:
         self._lease_ends_ms = 0
         self._next_proof_ms = 0
         self._lives = 0
+        self._seen_zxid = 0
         self._stopping: threading.Thread | None = None
         self._begin()
 
@@ -409,6 +409,7 @@ class ZooKeeperStore:
         life = self._lives
         negotiated = partial(self._call_soon, self._negotiated, life)
         kazoo = self._kazoo = self._open_client(self._settings, self._clock, negotiated)
+        kazoo.last_zxid = self._seen_zxid  # a server whose data is older refuses this client
         kazoo.add_listener(lambda state: self._call_soon(self._state, life, state))
         kazoo.start_async()
 
@@ -477,6 +478,7 @@ class ZooKeeperStore:
     def _lose(self, reason: str) -> None:
         log.warning("lost session %#x with the metadata store: %s", self._session_id, reason)
         lost = self._kazoo
+        self._seen_zxid = max(self._seen_zxid, lost.last_zxid)
         self._lives += 1
         self._open = self._connected = False
         self._armed.clear()
@@ -492,7 +494,7 @@ class ZooKeeperStore:
         if life == self._lives and not self._open and not self._closed:
             log.warning(
                 "the metadata store has not answered for %d s: leaders keep serving, no other one "
-                "can be elected; check its servers",
+                "can be elected; check its servers, and that none was restored from an older copy",
                 (self._clock.monotonic_ms() - lost_ms) // 1000,
             )
             self._call_later(REMIND_S, partial(self._remind, life, lost_ms))
