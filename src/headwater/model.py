@@ -30,6 +30,8 @@ READ_COMMITTED = 1
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
+TRANSACTION_VERSION = 2
+"""The protocol of transactions that brokers finalize: since 2, each end bumps the epoch (KIP-890)."""
 
 MAX_TOPIC_NAME = 249
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")

@@ -28,6 +28,7 @@ from headwater.broker.handlers import (
     sasl,
     topics,
     transactional_offsets,
+    transactions,
 )
 from headwater.broker.turns import Steps
 from headwater.errors import E
@@ -51,6 +52,7 @@ from headwater.security.rights import (
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC,
     DESCRIBE_TOPIC_CONFIGS,
+    DESCRIBE_TRANSACTIONAL_ID,
     IDEMPOTENT_WRITE,
     READ_GROUP,
     READ_TOPIC,
@@ -240,7 +242,11 @@ _ROWS = (
         _group(READ_GROUP, READ_TOPIC, refuse=group_offsets.refuse_commit),
     ),
     ServedApi(API[9], group_offsets.handle_offset_fetch, _each(DESCRIBE_GROUP, DESCRIBE_TOPIC)),
-    ServedApi(API[10], coordinators.handle_find_coordinator, _each(DESCRIBE_GROUP)),
+    ServedApi(
+        API[10],
+        coordinators.handle_find_coordinator,
+        _each(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID),
+    ),
     ServedApi(API[11], groups.handle_join_group, _group(READ_GROUP, refuse=groups.refuse_join)),
     ServedApi(API[12], groups.handle_heartbeat, _group(READ_GROUP)),
     ServedApi(API[13], groups.handle_leave_group, _group(READ_GROUP)),
@@ -279,11 +285,32 @@ _ROWS = (
         producers.handle_init_producer_id,
         _cluster(
             IDEMPOTENT_WRITE,
+            WRITE_TRANSACTIONAL_ID,
             of=producers.cluster_of_idempotent_producer,
             refuse=producers.refuse_producer_id,
         ),
     ),
     ServedApi(API[23], offsets.handle_offset_for_leader_epoch, _each(DESCRIBE_TOPIC)),
+    ServedApi(
+        API[24],
+        transactions.handle_add_partitions_to_txn,
+        _cluster(
+            CLUSTER_ACTION,
+            WRITE_TRANSACTIONAL_ID,
+            WRITE_TOPIC,
+            of=transactions.cluster_of_adding_broker,
+        ),
+    ),
+    ServedApi(
+        API[25],
+        transactions.handle_add_offsets_to_txn,
+        _each(WRITE_TRANSACTIONAL_ID, READ_GROUP),
+    ),
+    ServedApi(
+        API[26],
+        transactions.handle_end_txn,
+        Access(WRITE_TRANSACTIONAL_ID, transactions.transactional_id_of),
+    ),
     ServedApi(
         API[27],
         markers.handle_write_txn_markers,
@@ -362,6 +389,12 @@ _ROWS = (
     ),
     ServedApi(API[60], cluster.handle_describe_cluster, _each(DESCRIBE_CLUSTER)),
     ServedApi(API[61], producers.handle_describe_producers, _each(READ_TOPIC)),
+    ServedApi(
+        API[65],
+        transactions.handle_describe_transactions,
+        _each(DESCRIBE_TRANSACTIONAL_ID, DESCRIBE_TOPIC),
+    ),
+    ServedApi(API[66], transactions.handle_list_transactions, _each(DESCRIBE_TRANSACTIONAL_ID)),
     ServedApi(API[74], configs.handle_list_config_resources, _cluster(DESCRIBE_CLUSTER_CONFIGS)),
     ServedApi(API[75], metadata.handle_describe_topic_partitions, _each(DESCRIBE_TOPIC)),
 )

@@ -49,8 +49,6 @@ class Api(NamedTuple):
     served: Versions
     advertised: Versions | None
     flexible_from: int
-    only_sent: bool = False
-    """Whether clients send the API to other brokers, and this broker does not serve it."""
 
 
 def _api(request: type[Struct], response: type[Struct], served: str) -> Api:
@@ -70,10 +68,6 @@ def _produce() -> Api:
 
 def _internal(request: type[Struct], response: type[Struct], served: str) -> Api:
     return _api(request, response, served)._replace(advertised=None)
-
-
-def _only_sent(request: type[Struct], response: type[Struct], versions: str) -> Api:
-    return _internal(request, response, versions)._replace(only_sent=True)
 
 
 _ROWS = [
@@ -101,11 +95,9 @@ _ROWS = [
     _api(topics.DeleteRecordsRequest, topics.DeleteRecordsResponse, "0-2"),
     _api(producers.InitProducerIdRequest, producers.InitProducerIdResponse, "0-5"),
     _api(offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse, "2-4"),
-    _only_sent(
-        transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse, "0-5"
-    ),
-    _only_sent(transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse, "0-4"),
-    _only_sent(transactions.EndTxnRequest, transactions.EndTxnResponse, "0-5"),
+    _api(transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse, "0-5"),
+    _api(transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse, "0-4"),
+    _api(transactions.EndTxnRequest, transactions.EndTxnResponse, "0-5"),
     _api(transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, "1-2"),
     _api(transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse, "0-5"),
     _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse, "1-4"),
@@ -132,10 +124,8 @@ _ROWS = [
     _internal(envelope.EnvelopeRequest, envelope.EnvelopeResponse, "0"),
     _api(cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, "0-2"),
     _api(producers.DescribeProducersRequest, producers.DescribeProducersResponse, "0"),
-    _only_sent(
-        transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse, "0"
-    ),
-    _only_sent(transactions.ListTransactionsRequest, transactions.ListTransactionsResponse, "0-2"),
+    _api(transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse, "0"),
+    _api(transactions.ListTransactionsRequest, transactions.ListTransactionsResponse, "0-2"),
     _api(configs.ListConfigResourcesRequest, configs.ListConfigResourcesResponse, "0-1"),
     _api(metadata.DescribeTopicPartitionsRequest, metadata.DescribeTopicPartitionsResponse, "0"),
 ]

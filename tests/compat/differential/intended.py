@@ -75,10 +75,6 @@ INTENDED = [
         "There are no transactions yet: refused with a code on which clients give up at once.",
     ),
     Row(
-        "find_transaction_coordinator", "*", "*error_code", 15, 53,
-        "There are no transactions yet: clients would look for a coordinator forever.",
-    ),
-    Row(
         "*", "*", "*configs.remote.*", ANY, "nothing",
         "There is no tiered storage: its keys would promise what is not there.",
     ),

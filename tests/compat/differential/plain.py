@@ -27,10 +27,20 @@ UNORDERED = {
     "DeleteTopicsResponse": ["responses"],
     "CreatePartitionsResponse": ["results"],
     "OffsetDeleteResponse.OffsetDeleteResponseTopic": ["partitions"],
+    "AddPartitionsToTxnResponse": ["results_by_topic_v3_and_below"],
+    "AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult": ["results_by_partition"],
+    "DescribeTransactionsResponse.TopicData": ["partitions"],
     "AlterConfigsResponse": ["responses"],
     "IncrementalAlterConfigsResponse": ["responses"],
 }
 """Lists that Apache Kafka takes from hash maps: any order will do."""
+
+_GIVE_PRODUCER_IDS = (
+    "InitProducerIdResponse",
+    "EndTxnResponse",
+    "DescribeTransactionsResponse.TransactionState",
+    "ListTransactionsResponse.TransactionState",
+)
 
 
 class Plain:
@@ -50,6 +60,7 @@ class Plain:
             "leader": self._member_id,
             "session_id": lambda number: number and self._name("session", number),
             "log_append_time_ms": lambda time: "now" if time > 0 else time,
+            "transaction_start_time_ms": lambda time: "now" if time > 0 else time,
             "log_dir": lambda _: "a folder",
             "total_bytes": lambda size: size > 0,
             "usable_bytes": lambda size: size > 0,
@@ -73,7 +84,7 @@ class Plain:
         value = getattr(owner, name)
         if name == "error_message":
             return _message(value, owner.error_code)
-        if name == "producer_id" and owner.__schema__.name == "InitProducerIdResponse":
+        if name == "producer_id" and owner.__schema__.name in _GIVE_PRODUCER_IDS:
             return value if value < 0 else self._name("producer", value)
         return self._fields.get(name, self.of)(value)
 

@@ -24,6 +24,8 @@ SETTINGS = {
     "node.id": "1",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
 }
 SHOWN = 20
 _seen: dict[str, list[Difference]] = {}

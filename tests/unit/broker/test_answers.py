@@ -46,8 +46,12 @@ def test_api_versions_tells_the_table(live, client, version):
         if api.advertised is not None
     }
     assert told[0] == (0, 13)
-    if version >= 3:
-        assert answer.supported_features == []
+    assert [row.name for row in answer.supported_features] == (
+        ["transaction.version"] if version >= 4 else []
+    )
+    finalized = [(row.name, row.max_version_level) for row in answer.finalized_features]
+    assert finalized == ([("transaction.version", 2)] if version >= 3 else [])
+    assert answer.finalized_features_epoch == (0 if version >= 3 else -1)
 
 
 # -- ListOffsets

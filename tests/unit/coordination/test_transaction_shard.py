@@ -356,4 +356,3 @@ def test_filters_of_a_list(driver):
     assert listed(states=frozenset({"Ongoing"})) == {"old", "new"}
     assert listed(producer_ids=frozenset({103, 7})) == {"idle"}
     assert listed(states=frozenset({"Ongoing"}), longer_than_ms=1_000) == {"old"}
-    assert listed(matches=lambda name: name.startswith("n")) == {"new"}

@@ -5,12 +5,17 @@ import re
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.errors import E
+from headwater.model import TRANSACTION_VERSION
 from headwater.security.principals import BROKER
 from headwater.wire.apis import API, API_VERSIONS
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.versions import Versions
 
 FIRST_WITH_SOFTWARE = 3
+FIRST_WITH_OPTIONAL_FEATURES = 4
+"""Older clients refuse a feature that may be off, so it is left out of what is supported."""
+FEATURES_EPOCH = 0
+"""Features change with the version of the broker alone."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?\Z")
 
 
@@ -22,9 +27,20 @@ def _version(key: int, versions: Versions) -> ApiVersionsResponse.ApiVersion:
 
 _KEYS = [_version(api.key, api.advertised) for api in API.values() if api.advertised is not None]
 _KEYS_FOR_BROKERS = _KEYS + [
-    _version(api.key, api.served)
-    for api in API.values()
-    if api.advertised is None and not api.only_sent
+    _version(api.key, api.served) for api in API.values() if api.advertised is None
+]
+
+_SUPPORTED = [
+    ApiVersionsResponse.SupportedFeatureKey(
+        name="transaction.version", min_version=0, max_version=TRANSACTION_VERSION
+    )
+]
+_FINALIZED = [
+    ApiVersionsResponse.FinalizedFeatureKey(
+        name="transaction.version",
+        max_version_level=TRANSACTION_VERSION,
+        min_version_level=TRANSACTION_VERSION,
+    )
 ]
 
 
@@ -44,4 +60,9 @@ def handle_api_versions(
             return ApiVersionsResponse(error_code=E.INVALID_REQUEST)
         request.connection.client_software = software
     is_broker = request.connection.principal.kind == BROKER
-    return ApiVersionsResponse(api_keys=_KEYS_FOR_BROKERS if is_broker else _KEYS)
+    return ApiVersionsResponse(
+        api_keys=_KEYS_FOR_BROKERS if is_broker else _KEYS,
+        supported_features=(_SUPPORTED if request.version >= FIRST_WITH_OPTIONAL_FEATURES else []),
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=_FINALIZED,
+    )

@@ -1,20 +1,23 @@
-"""FindCoordinator: finds the coordinator of a group.
+"""FindCoordinator: finds the coordinator of a group or of a transactional id.
 
-The first request for a group creates `__consumer_offsets` and is answered when it has leaders. If that
-fails, the response is COORDINATOR_NOT_AVAILABLE, and clients retry.
+The first request creates the coordinator's topic and is answered when it has leaders. If that fails,
+the response is COORDINATOR_NOT_AVAILABLE, and clients retry.
 """
 
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
+from typing import Any
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.broker.turns import each
 from headwater.controller.commands import TopicCreation, TopicOutcome
+from headwater.coordination.runtime_loop import CoordinatorRuntime
 from headwater.coordination.shard import InternalTopic
 from headwater.errors import E, KafkaError
-from headwater.security.rights import DESCRIBE_GROUP
+from headwater.model import TopicPartition
+from headwater.security.rights import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 FIRST_WITH_SEVERAL_KEYS = 4
@@ -34,11 +37,19 @@ def handle_find_coordinator(
     context: Context, request: Request, body: FindCoordinatorRequest
 ) -> None:
     """Return the coordinator of each key."""
-    topic = context.groups.topic
-    if body.key_type == KeyType.GROUP and not context.metadata.partition_count(topic.name):
-        _create_topic(context, topic, lambda problem: _answer(context, request, body, problem))
-    else:
+    runtime = _coordinator(context, body.key_type)
+    if runtime is None or context.metadata.partition_count(runtime.topic.name):
         _answer(context, request, body)
+    else:
+        _create_topic(
+            context, runtime.topic, lambda problem: _answer(context, request, body, problem)
+        )
+
+
+def _coordinator(context: Context, key_type: int) -> CoordinatorRuntime[Any, Any] | None:
+    if key_type == KeyType.GROUP:
+        return context.groups
+    return context.transactions if key_type == KeyType.TRANSACTION else None
 
 
 def _answer(
@@ -86,22 +97,20 @@ def _find(
 
 
 def _locate(context: Context, request: Request, key_type: int, key: str) -> tuple[int, str, int]:
-    if key_type == KeyType.TRANSACTION:
-        raise KafkaError(
-            E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker does not serve transactions yet"
-        )
-    if key_type != KeyType.GROUP:
+    runtime = _coordinator(context, key_type)
+    if runtime is None:
         raise KafkaError(E.INVALID_REQUEST, f"this broker has no coordinator of type {key_type}")
-    if not context.permits(request, DESCRIBE_GROUP, key):
-        raise KafkaError(DESCRIBE_GROUP.refusal)
-    partition = context.groups.partition_of(key)
+    right = DESCRIBE_GROUP if key_type == KeyType.GROUP else DESCRIBE_TRANSACTIONAL_ID
+    if not context.permits(request, right, key):
+        raise KafkaError(right.refusal)
+    partition = runtime.partition_of(key)
     if partition is None:
         raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
-    return _leader(context, request, partition)
+    return _leader(context, request, TopicPartition(runtime.topic.name, partition))
 
 
-def _leader(context: Context, request: Request, partition: int) -> tuple[int, str, int]:
-    info = context.metadata.partition(context.groups.topic.name, partition)
+def _leader(context: Context, request: Request, at: TopicPartition) -> tuple[int, str, int]:
+    info = context.metadata.partition(*at)
     if info is None:
         raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
     endpoint = context.metadata.endpoint(info.leader, request.connection.listener)
@@ -113,14 +122,14 @@ def _leader(context: Context, request: Request, partition: int) -> tuple[int, st
 def _create_topic(
     context: Context, topic: InternalTopic, then: Callable[[str | None], None]
 ) -> None:
-    """Create the topic with the first request, so that the first group need not retry."""
+    """Create the topic with the first request, so that its client need not retry."""
 
     def created(outcomes: list[TopicOutcome]) -> None:
         problem = None
         for outcome in outcomes:
             if outcome.error not in (E.NONE, E.TOPIC_ALREADY_EXISTS):
                 problem = f"topic {topic.name!r} cannot be created: {outcome.message}"
-                context.peer_log.warning("groups", topic.name, problem)
+                context.peer_log.warning("coordinators", topic.name, problem)
         then(problem)
 
     context.create_topics([internal_topic(topic)], created)

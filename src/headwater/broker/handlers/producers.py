@@ -3,6 +3,7 @@
 from functools import partial
 
 from headwater.broker.context import Context
+from headwater.broker.handlers.transactions import init_transactional_producer
 from headwater.broker.request import Request
 from headwater.broker.turns import each
 from headwater.errors import E, KafkaError
@@ -24,11 +25,10 @@ MAX_EXPLAINED = 500
 def handle_init_producer_id(
     context: Context, request: Request, body: InitProducerIdRequest
 ) -> InitProducerIdResponse | None:
-    """Return a new producer id for an idempotent producer.
-
-    A transactional id is refused with a code that Java and librdkafka treat as fatal, so that a
-    transactional producer fails at once instead of looking for a coordinator forever.
-    """
+    """Return a new producer id, or the next epoch of a transactional one."""
+    if body.transactional_id is not None:
+        init_transactional_producer(context, request, body.transactional_id, body)
+        return None
     problem = _problem(body)
     if problem is not E.NONE:
         return refuse_producer_id(request, body, problem)
@@ -45,16 +45,13 @@ def handle_init_producer_id(
 
 def cluster_of_idempotent_producer(request: Request, body: InitProducerIdRequest) -> str | None:
     """Return the resource to check, unless the request is refused for another reason."""
-    return CLUSTER_NAME if _problem(body) is E.NONE else None
+    is_idempotent = body.transactional_id is None
+    return CLUSTER_NAME if is_idempotent and _problem(body) is E.NONE else None
 
 
 def _problem(body: InitProducerIdRequest) -> E:
-    if body.transactional_id:
-        return E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     half_known = (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_EPOCH)
-    if body.transactional_id == "" or half_known:
-        return E.INVALID_REQUEST
-    return E.NONE
+    return E.INVALID_REQUEST if half_known else E.NONE
 
 
 def refuse_producer_id(

@@ -21,6 +21,7 @@ from headwater.coordination.transactions.commands import (
     VerifyPartitions,
 )
 from headwater.coordination.transactions.metadata import EPOCH_BUMPS_AT_END, TransactionMetadata
+from headwater.coordination.transactions.patterns import IdPattern, PatternError
 from headwater.coordination.transactions.shard import TransactionShard
 from headwater.coordination.transactions.states import TransactionState
 from headwater.errors import E, KafkaError
@@ -427,6 +428,10 @@ def handle_list_transactions(
 ) -> ListTransactionsResponse | None:
     """List the transactional ids of this broker that the client may see."""
     states = {state.value for state in TransactionState}
+    try:
+        pattern = IdPattern(body.transactional_id_pattern or ".*")
+    except PatternError:
+        return ListTransactionsResponse(error_code=E.INVALID_REGULAR_EXPRESSION)
 
     def done(answers: list[object]) -> None:
         failures = [answer.code for answer in answers if isinstance(answer, KafkaError)]
@@ -439,7 +444,9 @@ def handle_list_transactions(
     def listed(found: Iterable[ListedTransaction]) -> Steps[ListTransactionsResponse]:
         visible = []
         for one in found:
-            if context.permits(request, DESCRIBE_TRANSACTIONAL_ID, one.transactional_id):
+            name = one.transactional_id
+            wanted = not body.transactional_id_pattern or pattern.matches(name)
+            if wanted and context.permits(request, DESCRIBE_TRANSACTIONAL_ID, name):
                 visible.append(one)
             yield
         return ListTransactionsResponse(
@@ -447,11 +454,11 @@ def handle_list_transactions(
             transaction_states=each(visible, _listed),
         )
 
-    wanted = ListTransactions(
+    filters = ListTransactions(
         frozenset(body.state_filters), frozenset(body.producer_id_filters), body.duration_filter
     )
     try:
-        context.transactions.submit_to_all(TransactionShard.list, wanted, done)
+        context.transactions.submit_to_all(TransactionShard.list, filters, done)
     except KafkaError as loading:
         return ListTransactionsResponse(error_code=loading.code)
     return None

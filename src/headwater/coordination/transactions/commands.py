@@ -1,6 +1,5 @@
 """Commands and answers of transactions: plain values without wire versions."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from headwater.coordination.transactions.states import TransactionState
@@ -83,7 +82,6 @@ class ListTransactions(NamedTuple):
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     longer_than_ms: int = -1
-    matches: Callable[[str], bool] | None = None
 
 
 class ListedTransaction(NamedTuple):

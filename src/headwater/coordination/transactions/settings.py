@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from headwater.config.broker import BrokerSettings
+from headwater.model import TRANSACTION_VERSION
 
 
 class TransactionSettings(NamedTuple):
@@ -12,7 +13,7 @@ class TransactionSettings(NamedTuple):
     timeout_check_interval_ms: int = 10_000
     id_expiration_ms: int = 604_800_000
     id_expiration_check_interval_ms: int = 3_600_000
-    server_version: int = 2
+    server_version: int = TRANSACTION_VERSION
     """The transaction version of an end that no producer asked for."""
 
     @classmethod

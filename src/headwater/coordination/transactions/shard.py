@@ -183,7 +183,7 @@ class TransactionShard:
         found = [
             ListedTransaction(transactional_id, known.producer_id, known.state)
             for transactional_id, known in self.transactions.items()
-            if _is_listed(now, transactional_id, known, command)
+            if _is_listed(now, known, command)
         ]
         out.reply(token, found)
         return out
@@ -320,9 +320,7 @@ def _identity(known: TransactionMetadata) -> ProducerIdentity:
     return ProducerIdentity(known.producer_id, known.producer_epoch)
 
 
-def _is_listed(
-    now: Now, transactional_id: str, known: TransactionMetadata, command: ListTransactions
-) -> bool:
+def _is_listed(now: Now, known: TransactionMetadata, command: ListTransactions) -> bool:
     return (
         (not command.states or known.state.value in command.states)
         and (not command.producer_ids or known.producer_id in command.producer_ids)
@@ -330,5 +328,4 @@ def _is_listed(
             command.longer_than_ms < 0
             or now.wall_ms - known.start_timestamp > command.longer_than_ms
         )
-        and (command.matches is None or command.matches(transactional_id))
     )

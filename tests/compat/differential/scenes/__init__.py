@@ -13,6 +13,7 @@ from tests.compat.differential.scenes import (
     producing,
     recreating,
     topics,
+    transacting,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "producing",
     "recreating",
     "topics",
+    "transacting",
 ]

@@ -37,13 +37,6 @@ def find_coordinator(s: Scene) -> None:
 
 
 @scene
-def find_transaction_coordinator(s: Scene) -> None:
-    for version in (1, 3):
-        s.ask("one", FindCoordinatorRequest(key="tx", key_type=1), version)
-    s.ask("several", FindCoordinatorRequest(coordinator_keys=["tx", ""], key_type=1))
-
-
-@scene
 def join_refused(s: Scene) -> None:
     coordinator(s)
     for version in versions(JoinGroupRequest):

@@ -1,0 +1,289 @@
+"""Markers reach the leaders of their partitions, until the coordinator can complete the transaction."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from headwater.broker.marker_loop import (
+    MARKERS_PER_REQUEST,
+    REQUESTS_IN_FLIGHT,
+    RETRY_S,
+    MarkerLoop,
+)
+from headwater.coordination.transactions.commands import PreparedTransaction, ProducerIdentity
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
+from headwater.wire.messages.transactions import WriteTxnMarkersResponse
+from tests.unit.coordination.runtime_harness import Clock
+
+HERE = 1
+
+
+class Stage:
+    """A broker with other brokers, whose answers a test gives by hand."""
+
+    def __init__(self):
+        self.clock = Clock()
+        self.leaders = {}
+        self.sent = []  # (broker, request, on_reply)
+        self.completed = []  # (prepared, reply)
+        self.coordinated = {}
+        self.refusal = None
+        self.context = SimpleNamespace(
+            node_id=HERE,
+            serving=True,
+            metadata=SimpleNamespace(partition=self.partition),
+            transactions=self,
+        )
+        self.loop = MarkerLoop(self.context, self.connect, self.write_here, self.clock.call_later)
+
+    # -- what the loop calls
+
+    def partition(self, topic, index):
+        leader = self.leaders.get((topic, index))
+        return None if leader is None else SimpleNamespace(leader=leader)
+
+    def connect(self, broker, purpose):
+        def send(request, answer, on_reply):
+            self.sent.append((broker, request, on_reply))
+
+        return SimpleNamespace(send=send)
+
+    def write_here(self, request, on_reply):
+        self.sent.append((HERE, request, on_reply))
+
+    def coordinates(self, key, epoch):
+        return self.coordinated.get(key) == epoch
+
+    def submit(self, key, command, prepared, reply):
+        if self.refusal is not None:
+            raise KafkaError(self.refusal)
+        self.completed.append((prepared, reply))
+
+    # -- what a test does
+
+    def prepare(self, name="t", producer=100, epoch=7, version=0, **leaders):
+        """A transaction commits in partitions 0 of topics, led by the brokers given."""
+        for topic, leader in leaders.items():
+            self.leaders[topic, 0] = leader
+        self.coordinated[name] = epoch
+        partitions = frozenset(TopicPartition(topic, 0) for topic in leaders)
+        prepared = PreparedTransaction(
+            name, ProducerIdentity(producer, 3), True, partitions, epoch, version
+        )
+        self.loop.prepared(prepared)
+        self.clock.advance(0)
+        return prepared
+
+    def answer(self, place=0, error=E.NONE, **errors):
+        """Answer a request; errors by topic."""
+        _, request, on_reply = self.sent.pop(place)
+        response = WriteTxnMarkersResponse()
+        for marker in request.markers:
+            topics = [
+                WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(
+                            partition_index=index, error_code=errors.get(topic.name, error)
+                        )
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in marker.topics
+            ]
+            response.markers.append(
+                WriteTxnMarkersResponse.WritableTxnMarkerResult(
+                    producer_id=marker.producer_id, topics=topics
+                )
+            )
+        on_reply(response)
+
+    def written(self):
+        return [prepared for prepared, _ in self.completed]
+
+    def brokers(self):
+        return sorted(broker for broker, _, _ in self.sent)
+
+    def wait(self):
+        self.clock.advance(round(RETRY_S * 1000))
+        self.clock.advance(0)
+
+
+@pytest.fixture
+def stage():
+    return Stage()
+
+
+def test_each_leader_gets_its_markers_and_the_last_answer_completes(stage):
+    prepared = stage.prepare(version=2, a=HERE, b=2, c=2)
+    assert stage.brokers() == [HERE, 2]
+    by_broker = {broker: request.markers for broker, request, _ in stage.sent}
+    (marker,) = by_broker[2]
+    assert sorted(topic.name for topic in marker.topics) == ["b", "c"]
+    assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (100, 3, True)
+    assert (marker.coordinator_epoch, marker.transaction_version) == (7, 2)
+    stage.answer()
+    assert stage.written() == []
+    stage.answer()
+    assert stage.written() == [prepared]
+
+
+def test_the_markers_of_several_transactions_share_a_request(stage):
+    stage.leaders["a", 0] = 2
+    for number in range(3):
+        stage.coordinated[str(number)] = 7
+        at = frozenset({TopicPartition("a", 0)})
+        producer = ProducerIdentity(number, 0)
+        stage.loop.prepared(PreparedTransaction(str(number), producer, True, at, 7, 0))
+    stage.clock.advance(0)
+    ((_, request, _),) = stage.sent
+    assert [marker.producer_id for marker in request.markers] == [0, 1, 2]
+    stage.answer()
+    assert len(stage.completed) == 3
+
+
+def test_a_transaction_without_partitions_completes_at_once(stage):
+    assert stage.written() == [] != [stage.prepare()] == stage.written()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.NOT_ENOUGH_REPLICAS,
+        E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        E.KAFKA_STORAGE_ERROR,
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.TRANSACTION_COORDINATOR_FENCED,
+        E.REQUEST_TIMED_OUT,
+    ],
+)
+def test_a_refused_marker_goes_to_the_leader_of_that_time(stage, error):
+    prepared = stage.prepare(a=2, b=2)
+    stage.answer(b=error)
+    stage.leaders["b", 0] = 3
+    assert stage.sent == []
+    stage.wait()
+    ((broker, request, _),) = stage.sent
+    assert broker == 3
+    assert [topic.name for topic in request.markers[0].topics] == ["b"]
+    stage.answer()
+    assert stage.written() == [prepared]
+
+
+def test_markers_are_sent_again_if_the_broker_is_gone(stage):
+    prepared = stage.prepare(a=2)
+    _, _, on_reply = stage.sent.pop()
+    on_reply(KafkaError(E.BROKER_NOT_AVAILABLE))
+    stage.wait()
+    stage.answer()
+    assert stage.written() == [prepared]
+
+
+def test_a_partition_without_a_leader_waits_for_one(stage):
+    prepared = stage.prepare(a=-1)
+    stage.wait()
+    assert stage.sent == []
+    stage.leaders["a", 0] = 2
+    stage.wait()
+    stage.answer()
+    assert stage.written() == [prepared]
+
+
+def test_a_deleted_topic_needs_no_marker(stage):
+    prepared = stage.prepare(a=2, b=2)
+    stage.answer(a=E.UNKNOWN_TOPIC_OR_PARTITION)
+    del stage.leaders["a", 0]
+    stage.wait()
+    assert stage.written() == [prepared]
+
+
+def test_a_broker_that_starts_does_not_take_unknown_topics_for_deleted(stage):
+    stage.context.serving = False
+    at = frozenset({TopicPartition("a", 0)})
+    prepared = PreparedTransaction("t", ProducerIdentity(1, 0), True, at, 7, 0)
+    stage.coordinated["t"] = 7
+    stage.loop.prepared(prepared)
+    stage.wait()
+    assert stage.written() == []
+    stage.leaders["a", 0] = 2
+    stage.context.serving = True
+    stage.wait()
+    stage.answer()
+    assert stage.written() == [prepared]
+
+
+def test_a_newer_epoch_in_the_partition_means_that_the_transaction_ended_there(stage):
+    prepared = stage.prepare(a=2)
+    stage.answer(a=E.INVALID_PRODUCER_EPOCH)
+    assert stage.written() == [prepared]
+
+
+def test_a_broker_that_no_longer_coordinates_sends_nothing_more(stage):
+    stage.prepare(a=2)
+    stage.answer(a=E.NOT_LEADER_OR_FOLLOWER)
+    stage.coordinated["t"] = 8
+    stage.wait()
+    assert stage.sent == []
+    assert stage.written() == []
+
+
+def test_a_transaction_that_was_loaded_again_replaces_the_earlier_one(stage):
+    stage.prepare(a=2)
+    again = stage.prepare(epoch=8, a=2)
+    stage.answer()
+    assert stage.written() == [], "an answer to the earlier coordinator"
+    stage.answer()
+    assert stage.written() == [again]
+
+
+def test_completing_is_tried_again_while_the_topic_of_the_coordinator_refuses_it(stage):
+    prepared = stage.prepare(a=2)
+    stage.answer()
+    _, reply = stage.completed.pop()
+    reply(KafkaError(E.COORDINATOR_NOT_AVAILABLE))
+    stage.wait()
+    assert stage.written() == [prepared]
+    stage.completed.pop()[1](E.NONE)
+    stage.wait()
+    assert stage.written() == []
+
+
+def test_completing_is_left_to_the_next_coordinator(stage):
+    stage.prepare(a=2)
+    stage.refusal = E.NOT_COORDINATOR
+    stage.answer()
+    stage.refusal = None
+    stage.wait()
+    assert stage.written() == []
+
+
+def test_an_outcome_that_was_not_committed_writes_nothing(stage):
+    stage.loop.prepared(KafkaError(E.NOT_COORDINATOR))
+    stage.wait()
+    assert stage.sent == []
+
+
+def test_large_transactions_are_sent_in_pieces_and_a_broker_gets_few_at_a_time(stage):
+    count = (REQUESTS_IN_FLIGHT + 1) * MARKERS_PER_REQUEST
+    partitions = frozenset(TopicPartition("a", index) for index in range(count))
+    stage.leaders |= dict.fromkeys(partitions, 2)
+    prepared = PreparedTransaction("t", ProducerIdentity(1, 0), True, partitions, 7, 0)
+    stage.loop.prepared(prepared)
+    stage.clock.advance(0)
+    assert len(stage.sent) == REQUESTS_IN_FLIGHT
+    for _ in range(REQUESTS_IN_FLIGHT + 1):
+        assert stage.written() == []
+        stage.answer()
+    assert stage.written() == [prepared]
+
+
+def test_a_closed_loop_ignores_answers(stage):
+    stage.prepare(a=2)
+    stage.loop.close()
+    stage.answer()
+    stage.prepare(b=2)
+    assert stage.sent == []
+    assert stage.written() == []
