@@ -20,7 +20,12 @@ from tools.process_guard import dismiss, kill_with_parent
 
 from tests.compat.broker_under_test import BrokerUnderTest
 
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"}
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "transaction.state.log.num.partitions": "3",
+}
 HEADWATER = [sys.executable, "-m", "headwater"]
 _ADDRESS = re.compile(r"\b([\w.-]+:\d+)\b")
 
