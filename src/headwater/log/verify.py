@@ -14,9 +14,8 @@ from headwater.log.epochs import EpochCache
 from headwater.log.offset_index import OffsetIndex
 from headwater.log.segment import ABORTED_INDEX, INDEX, LOG, TIME_INDEX
 from headwater.log.time_index import TimeIndex
-from headwater.model import NO_EPOCH
+from headwater.model import NO_EPOCH, NO_SEQUENCE
 from headwater.records.batch import (
-    CONTROL,
     CRC_START,
     HEADER_SIZE,
     MAGIC,
@@ -140,18 +139,23 @@ class _Check:
         self._next_offset = header.next_offset
 
     def _check_sequence(self, stem: str, header: BatchHeader) -> None:
-        """Check that sequences are unique and in order; a producer may begin with any number."""
-        if header.producer_id < 0 or header.attributes & CONTROL:
+        """Check that epochs grow and sequences are in order; a producer may begin with any number.
+
+        Markers and the offsets of groups belong to a producer and have no sequence.
+        """
+        if header.producer_id < 0:
             return
         where = f"{stem}{LOG}: producer {header.producer_id} at offset {header.base_offset}"
         newest = self._producer_epochs.get(header.producer_id, -1)
         if header.producer_epoch < newest:
             self._problem(f"{where} has epoch {header.producer_epoch} after {newest}")
+        self._producer_epochs[header.producer_id] = max(newest, header.producer_epoch)
+        if header.base_sequence == NO_SEQUENCE:
+            return
         key = (header.producer_id, header.producer_epoch)
         last = self._sequences.get(key)
         if last is not None and header.base_sequence != (last + 1) % SEQUENCES:
             self._problem(f"{where} has sequence {header.base_sequence} after {last}")
-        self._producer_epochs[header.producer_id] = max(newest, header.producer_epoch)
         self._sequences[key] = header.last_sequence
 
     def _check_offset_index(

@@ -4,7 +4,7 @@ import pytest
 
 from headwater.log.settings import LogSettings
 from headwater.log.verify import verify_log
-from tests.unit.log.support import append, created
+from tests.unit.log.support import append, batch, created, replicate
 
 SETTINGS = LogSettings(segment_bytes=1_500, index_interval_bytes=300)
 
@@ -70,3 +70,15 @@ def test_a_wrong_epoch_file_is_found(folder):
     (folder / "leader-epoch-checkpoint").write_bytes(b"0\n1\n0 0\n")
     (folder / "leader-epoch-checkpoint.crc").unlink()
     assert any("epoch" in problem for problem in verify_log(str(folder)).problems)
+
+
+@pytest.mark.parametrize(("epochs", "sound"), [((0, 0, 1, 1), True), ((0, 1, 0, 1), False)])
+def test_batches_of_transactions_without_sequences_are_checked_by_epoch(tmp_path, epochs, sound):
+    """As in __consumer_offsets, where a group's offsets are part of a transaction."""
+    dirs, log = created(tmp_path, SETTINGS)
+    for offset, epoch in enumerate(epochs):
+        data = batch(offset=offset, leader=0, producer=3, epoch=epoch, transactional=True)
+        replicate(log, data)
+        log.write_staged()
+    dirs.close({})
+    assert (verify_log(str(tmp_path / "topic-0")).problems == []) is sound
