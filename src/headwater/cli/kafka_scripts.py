@@ -19,7 +19,7 @@ _NOT_THERE = {
     "zookeeper-server-stop": "press Ctrl-C where the store runs, or send it SIGTERM",
     "kafka-features": "feature levels are not served",
     "kafka-share-groups": "share groups are not served yet",
-    "kafka-transactions": "transactions are not served yet",
+    "kafka-transactions": "headwater has no command for it yet; Kafka's own script works with its brokers",
 }
 
 

@@ -69,11 +69,11 @@ INTENDED = [
         "reassign_partitions", "none (v*", "error_message", "", None,
         "Without an error there is no message.",
     ),
-    # -- not served yet
     Row(
-        "produce_what_belongs_to_a_transaction", "batch (v*", "*error_code", 19, 53,
-        "There are no transactions yet: refused with a code on which clients give up at once.",
+        "produce_what_belongs_to_a_transaction", "batch (v*", "*log_start_offset", -1, 0,
+        "The leader names its log start also where the coordinator of the transaction refuses.",
     ),
+    # -- not served yet
     Row(
         "*", "*", "*configs.remote.*", ANY, "nothing",
         "There is no tiered storage: its keys would promise what is not there.",

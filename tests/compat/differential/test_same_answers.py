@@ -20,10 +20,12 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "inter.broker.listener.name": "PLAINTEXT",
     # The records of the scenes are old: neither broker may delete them while a slow scene runs.
+    "log.initial.task.delay.ms": "86400000",
     "log.retention.check.interval.ms": "86400000",
     "node.id": "1",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
 }

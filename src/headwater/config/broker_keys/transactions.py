@@ -1,6 +1,6 @@
 """The transaction coordinator and its topic."""
 
-from headwater.config.keys import BOOLEAN, INT, SHORT, SettingsBase, key
+from headwater.config.keys import BOOLEAN, CLUSTER_WIDE, INT, SHORT, SettingsBase, key
 
 
 class TransactionKeys(SettingsBase):
@@ -52,7 +52,7 @@ class TransactionKeys(SettingsBase):
         idle="transactions load in small steps, so that other requests are served in between",
     )
     transaction_partition_verification_enable: bool = key(
-        "transaction.partition.verification.enable", BOOLEAN, default=True,
+        "transaction.partition.verification.enable", BOOLEAN, default=True, mode=CLUSTER_WIDE,
         doc="Whether the coordinator confirms that a partition belongs to a transaction before the "
             "first batch of the transaction is written to it.",
     )

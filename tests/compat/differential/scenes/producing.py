@@ -12,6 +12,7 @@ from headwater.wire.messages.producers import DescribeProducersRequest, InitProd
 from tests.compat.differential.batch import TIME, batch, changed, record, spoiled, with_body
 from tests.compat.differential.coordinator import coordinator
 from tests.compat.differential.scene import Scene, newest, scene, versions
+from tests.compat.differential.scenes.transacting import transactions
 
 _YEAR_MS = 365 * 24 * 3600 * 1000
 NAMED = 12
@@ -320,6 +321,7 @@ def produce_idempotent(s: Scene) -> None:
 
 @scene
 def produce_what_belongs_to_a_transaction(s: Scene) -> None:
+    transactions(s)
     s.topic("transactional")
     part = batch(producer=(4711, 0, 0), transactional=True)
     for version in (7, 11, NAMED):

@@ -237,11 +237,11 @@ def transactions_end_with_a_bump(s: Scene) -> None:
 @scene
 def transactions_are_listed(s: Scene) -> None:
     transactions(s)
-    s.topic("listed", 2)
+    s.topic("in-a-list", 2)
     for name in ("list idle", "list open", "list done"):
         who = started(s, name)
         if name != "list idle":
-            begun(s, name, "listed", who)
+            begun(s, name, "in-a-list", who)
         if name == "list done":
             s.ask("the end", end(name, expecting(who)))
             completed(s, name)
@@ -262,7 +262,7 @@ def transactions_are_listed(s: Scene) -> None:
         s.ask("by producer", by_id, version)
         s.ask("by no producer", ListTransactionsRequest(producer_id_filters=[10**9]), version)
     for version in (1, 2):
-        for ms in (0, 86_400_000):
+        for ms in (-1, 86_400_000):
             request = ListTransactionsRequest(
                 duration_filter=ms, producer_id_filters=[who.producer_id]
             )
