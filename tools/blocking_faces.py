@@ -18,12 +18,15 @@ FACES = {
     CLIENT / "consumer" / "consumer.py": CLIENT / "consumer" / "blocking.py",
     CLIENT / "producer" / "producer.py": CLIENT / "producer" / "blocking.py",
     CLIENT / "admin" / "admin.py": CLIENT / "admin" / "blocking.py",
+    CLIENT / "transforming" / "transform.py": CLIENT / "transforming" / "blocking.py",
 }
 
 SENTENCES = {
     "The asyncio face of the consumer; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of the consumer.\n\nDerived from `consumer.py` by `python -m tools.blocking_faces`; do not edit.\n",
     "The asyncio face of the producer; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of the producer.\n\nDerived from `producer.py` by `python -m tools.blocking_faces`; do not edit.\n",
     "The asyncio face of the admin; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of the admin.\n\nDerived from `admin.py` by `python -m tools.blocking_faces`; do not edit.\n",
+    "The asyncio face of `transform`; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of `transform`.\n\nDerived from `transform.py` by `python -m tools.blocking_faces`; do not edit.\n",
+    "a list of these, or None for nothing. It is awaited.": "a list of these, or None for nothing.",
     "Manages topics, configs, groups and brokers, on the event loop that it is first used on.": "Manages topics, configs, groups and brokers, from any thread.",
     "Reads records on the event loop that it is first used on.": "Reads records; for one thread at a time.",
     "One task at a time may use a consumer; only": "One thread at a time may use a consumer; only",
@@ -45,6 +48,11 @@ _WORDS = (
     (r"\bAsyncWaiter\b", "BlockingWaiter"),
     (r"\bAsyncWork\b", "Work"),
     (r"\bAsyncIterator\b", "Iterator"),
+    (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"\bAwaitable, ", ""),
+    (r"\bawaited=True\b", "awaited=False"),
+    (r"\bconsumer\.consumer import", "consumer.blocking import"),
+    (r"\bproducer\.producer import", "producer.blocking import"),
     (r"\b__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),

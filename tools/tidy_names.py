@@ -19,6 +19,7 @@ TWICE: dict[str, str] = {
     "Consumer": "two faces, blocking and asyncio",
     "Producer": "two faces, blocking and asyncio",
     "TransactionBlock": "two faces, blocking and asyncio",
+    "TransformRun": "two faces, blocking and asyncio",
 }
 """Public class names that several modules may define, and why."""
 

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from headwater.client.producer.bulk import SentMany
     from headwater.client.producer.futures import RecordMetadata, SendFuture
     from headwater.client.producer.interceptors import ProducerInterceptor, ProducerRecord
+    from headwater.client.transforming.blocking import transform
     from headwater.errors import (
         AbortableTransactionError,
         ArrowMissingError,
@@ -179,6 +180,7 @@ __all__ = [
     "codec",
     "errors",
     "testing",
+    "transform",
 ]
 
 codec: str
@@ -218,6 +220,7 @@ _HOMES = {
     "SentMany": "headwater.client.producer.bulk",
     "SqlOffsets": "headwater.client.offsets_sql",
     "TopicPartition": "headwater.model",
+    "transform": "headwater.client.transforming.blocking",
 }
 _SUBMODULES = ("aio", "errors", "testing")
 

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from headwater.client.admin import Admin
     from headwater.client.consumer.consumer import Consumer
     from headwater.client.producer.producer import Producer
+    from headwater.client.transforming.transform import transform
 
 __all__ = [
     "AbortableTransactionError",
@@ -158,12 +159,14 @@ __all__ = [
     "TransactionAbortedError",
     "UnknownTopicOrPartitionError",
     "WakeupError",
+    "transform",
 ]
 
 _HOMES = {
     "Admin": "headwater.client.admin",
     "Consumer": "headwater.client.consumer.consumer",
     "Producer": "headwater.client.producer.producer",
+    "transform": "headwater.client.transforming.transform",
 }
 
 

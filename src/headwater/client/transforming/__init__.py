@@ -1,0 +1,1 @@
+"""`transform`: consume, process and produce in one transaction, in two faces."""
