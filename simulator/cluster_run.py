@@ -272,8 +272,10 @@ class _ClusterRun:
                 topic = self.promises.names[EVENTS].newest
                 topic.doomed = True
                 self.promises.topics.pop(EVENTS, None)
-                await admin.delete(self._view.topics()[EVENTS].topic_id)
-                while EVENTS in self._view.topics():
+                doomed = self._view.topics()[EVENTS].topic_id
+                await admin.delete(doomed)
+                # A creation that was asked for earlier may still arrive: compare ids.
+                while any(row.topic_id == doomed for row in self._view.topics().values()):
                     await admin.pause(300)
                 topic.gone_us = self._cluster.scheduler.now_us
                 self.promises.begin(

@@ -91,7 +91,15 @@ class NoteReplicasRemoved:
     broker_id: int
 
 
-AfterSend: TypeAlias = Release | NoteReplicasDeleted | NoteReplicasRemoved
+@dataclass(frozen=True, slots=True)
+class NoteAlive:
+    """Note that a broker which may take over partitions of a stopping one has answered, or is gone."""
+
+    broker_id: int
+    token: int
+
+
+AfterSend: TypeAlias = Release | NoteReplicasDeleted | NoteReplicasRemoved | NoteAlive
 
 
 @dataclass(frozen=True, slots=True)

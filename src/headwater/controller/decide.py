@@ -36,6 +36,7 @@ from headwater.controller.continuations import (
     EndIntroduction,
     FinishReassignments,
     ForgetTopic,
+    NoteAlive,
     NoteReplicasDeleted,
     NoteReplicasRemoved,
     Nothing,
@@ -269,6 +270,8 @@ class _Term:
                 self._topics.replicas_deleted(then, error)
             case NoteReplicasRemoved():
                 self._reassignments.replicas_removed(then, error)
+            case NoteAlive():
+                self._jobs.extend(self._handover.answered(then))
 
     def _broker_gone(self, broker_id: int) -> None:
         for then in self.outstanding.pop_requests_to(broker_id):
@@ -327,7 +330,7 @@ class _Term:
             case ListReassignments():
                 self._jobs.append(self._reassignments.list(command, token))
             case ControlledShutdown():
-                self._jobs.append(self._handover.hand_over(command, token))
+                self._jobs.extend(self._handover.begin(command, token))
             case AlterConfigs():
                 self._jobs.append(self._alter_configs(command, token))
             case _:

@@ -1,8 +1,13 @@
-"""A broker that is about to stop hands over what it leads (ControlledShutdown). Pure."""
+"""A broker that is about to stop hands over what it leads (ControlledShutdown). Pure.
+
+A session outlives a broker that lost power. If such a broker took over, the stopping broker would
+leave the in-sync set although nobody else has every record. So the others have to answer first.
+"""
 
 from collections.abc import Iterator
 
 from headwater.controller.commands import ControlledShutdown, HandoverAnswer
+from headwater.controller.continuations import NoteAlive
 from headwater.controller.election import Election, elect
 from headwater.controller.leader_elections import (
     PARTITIONS_PER_SCAN,
@@ -20,19 +25,44 @@ class LeadershipHandover:
         self._outstanding = outstanding
         self._elections = elections
         self._state = outstanding.state
+        self._waiting: dict[int, tuple[ControlledShutdown, set[int]]] = {}
+        """By token: a command, and the brokers that have not answered yet."""
 
-    def hand_over(self, command: ControlledShutdown, token: int) -> Iterator[None]:
+    def begin(self, command: ControlledShutdown, token: int) -> Iterator[Iterator[None]]:
+        """Ask the other brokers whether they are alive; yield the job if there are none."""
+        if self._is_stale(command):
+            self._outstanding.decided(token, HandoverAnswer(E.STALE_BROKER_EPOCH))
+            return
+        self._state.shutting_down.add(command.broker_id)
+        others = set(self._state.brokers) - self._state.shutting_down
+        if others:
+            self._waiting[token] = command, others
+            self._outstanding.ask_if_alive(sorted(others), token)
+        else:
+            yield self._hand_over(command, token)
+
+    def answered(self, note: NoteAlive) -> Iterator[Iterator[None]]:
+        """Note an answer, or that a broker is gone; yield the job after the last one."""
+        command, others = self._waiting[note.token]
+        others.discard(note.broker_id)
+        if not others:
+            del self._waiting[note.token]
+            yield self._hand_over(command, note.token)
+
+    def _is_stale(self, command: ControlledShutdown) -> bool:
+        broker = self._state.brokers.get(command.broker_id)
+        return broker is None or broker.epoch != command.broker_epoch
+
+    def _hand_over(self, command: ControlledShutdown, token: int) -> Iterator[None]:
         """Move leadership away and take the broker out of every in-sync set.
 
         Answered once the new leaders have taken over. A partition without another live in-sync replica
         stays with the broker, and the answer names it, unless it has a single replica.
         """
-        broker = self._state.brokers.get(command.broker_id)
-        if broker is None or broker.epoch != command.broker_epoch:
+        if self._is_stale(command):
             self._outstanding.decided(token, HandoverAnswer(E.STALE_BROKER_EPOCH))
             return
         leaving = command.broker_id
-        self._state.shutting_down.add(leaving)
         remaining: list[TopicPartition] = []
         led = taken = 0
         batch = StateBatch()

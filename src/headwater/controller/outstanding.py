@@ -7,7 +7,7 @@ outstanding can be printed and compared.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from headwater.controller.continuations import (
     AfterAllWrites,
     AfterSend,
     AfterWrite,
+    NoteAlive,
     Release,
     SendInSyncSets,
     SendPartitionStates,
@@ -229,6 +230,14 @@ class Outstanding:
             waiting = token if broker.broker_id == self.broker_id else None
             self.hold(waiting)
             self.send(broker.broker_id, request, Release(waiting))
+
+    def ask_if_alive(self, brokers: Iterable[int], token: int) -> None:
+        """Send brokers an UpdateMetadata without partitions, to see whether they answer."""
+        to = [self.state.brokers[broker_id] for broker_id in brokers]
+        for broker, request in zip(
+            to, update_metadata(self.identity, to, self.state, ()), strict=True
+        ):
+            self.send(broker.broker_id, request, NoteAlive(broker.broker_id, token))
 
     def _holds(self, broker_id: int, at: TopicPartition) -> bool:
         partition = self.state.partition(at)
