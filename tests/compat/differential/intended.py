@@ -157,6 +157,10 @@ INTENDED = [
         "Kafka gives a duplicate the time of its records as if the broker had stamped them.",
     ),
     Row(
+        "batches_*", "the first again*", "*log_append_time_ms", "now", -1,
+        "Kafka gives a duplicate the time of its records as if the broker had stamped them.",
+    ),
+    Row(
         "produce_idempotent", "producers*", "*last_timestamp", ANY, ANY,
         "The time of the last write, from which expiry counts. Kafka takes the records' own time "
         "and forgets at once who writes old ones.",

@@ -14,6 +14,7 @@ from tests.compat.differential.scenes import (
     recreating,
     topics,
     transacting,
+    transactional_data,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "recreating",
     "topics",
     "transacting",
+    "transactional_data",
 ]
