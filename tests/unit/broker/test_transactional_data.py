@@ -16,13 +16,18 @@ from headwater.wire.messages.offsets import (
     OffsetFetchResponse,
 )
 from headwater.wire.messages.produce import ProduceResponse
+from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
 from headwater.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tests.unit.broker.live import batch, fetch_request, produce_request, until
+from tests.unit.broker.live import Live, batch, fetch_request, produce_request, until
 
 PRODUCER = 70
 LATEST = -1
@@ -181,14 +186,16 @@ def group(live, client):
     return f"group-{id(client)}"
 
 
-def commit_offset(client, group, topic, offset, *, version=3, member="", generation=-1):
+def commit_offset(
+    client, group, topic, offset, *, version=3, member="", generation=-1, producer_id=PRODUCER
+):
     partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset
     )
     body = TxnOffsetCommitRequest(
         transactional_id="mine",
         group_id=group,
-        producer_id=PRODUCER,
+        producer_id=producer_id,
         producer_epoch=0,
         topics=[
             TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])
@@ -251,3 +258,35 @@ def test_offsets_that_may_not_be_committed_are_refused(coordinator, topic, clien
     coordinator.refusal = E.INVALID_PRODUCER_EPOCH
     assert commit_offset(client, group, topic, 5) is E.INVALID_PRODUCER_EPOCH
     assert fetch_offset(client, group, topic, stable=True) == (E.NONE, -1)
+
+
+def test_the_first_offsets_of_a_broker_are_those_of_a_transaction(tmp_path):
+    """The producer adds its group's offsets before anybody asked for the group's coordinator."""
+
+    def answered(ask, *retried):
+        answers = []
+        until(lambda: answers.append(ask()) or answers[-1].error_code not in retried)
+        assert answers[-1].error_code == 0, answers[-1]
+        return answers[-1]
+
+    with Live(tmp_path) as live, live.client() as client:
+        live.create("read")
+        find = FindCoordinatorRequest(key="mine", key_type=1)
+        answered(lambda: client.ask(find, FindCoordinatorResponse, 3), 15)
+        init = InitProducerIdRequest(transactional_id="mine", transaction_timeout_ms=60_000)
+        not_ready = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
+        who = answered(lambda: client.ask(init, InitProducerIdResponse, 4), *not_ready)
+        me = {"producer_id": who.producer_id, "producer_epoch": who.producer_epoch}
+        add = AddOffsetsToTxnRequest(transactional_id="mine", group_id="g", **me)
+        answered(lambda: client.ask(add, AddOffsetsToTxnResponse, 3))
+        find = FindCoordinatorRequest(key="g", key_type=0)
+        answered(lambda: client.ask(find, FindCoordinatorResponse, 3), 15)
+        until(
+            lambda: (
+                commit_offset(client, "g", "read", 5, producer_id=who.producer_id) not in not_ready
+            )
+        )
+        assert fetch_offset(client, "g", "read", stable=True)[0] is E.UNSTABLE_OFFSET_COMMIT
+        end = EndTxnRequest(transactional_id="mine", committed=True, **me)
+        answered(lambda: client.ask(end, EndTxnResponse, 3))
+        until(lambda: fetch_offset(client, "g", "read", stable=True) == (E.NONE, 5))

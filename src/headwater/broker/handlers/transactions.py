@@ -31,6 +31,7 @@ from headwater.model import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     TopicPartition,
+    coordinator_partition,
 )
 from headwater.security.acls import CLUSTER_NAME
 from headwater.security.rights import (
@@ -300,14 +301,15 @@ def handle_add_offsets_to_txn(
 
     transactional_id = body.transactional_id
     partition = context.groups.partition_of(body.group_id)
+    if partition is None:
+        # The producer looks for the group's coordinator after this, which creates the topic.
+        partition = coordinator_partition(body.group_id, context.groups.topic.partitions)
     if not context.permits(request, WRITE_TRANSACTIONAL_ID, transactional_id):
         done(WRITE_TRANSACTIONAL_ID.refusal)
     elif not context.permits(request, READ_GROUP, body.group_id):
         done(READ_GROUP.refusal)
     elif not transactional_id:
         done(E.INVALID_REQUEST)
-    elif partition is None:
-        done(E.COORDINATOR_NOT_AVAILABLE)
     else:
         call_coordinator(
             context.transactions,
