@@ -216,6 +216,20 @@ def test_a_broker_that_hangs_under_a_fetch_is_reported_with_its_address(
     assert f"broker 1 at 127.0.0.1:{cluster.brokers[1].port} does not answer" in caplog.text
 
 
+def test_a_dead_broker_is_not_reported_once_another_leads(cluster, consumer, monkeypatch, caplog):
+    assert read(consumer, 100)
+    cluster.brokers[1].die()
+    cluster.do(lambda: cluster.move(0, 2))
+    cluster.live = {2, 3}
+    cluster.do(lambda: cluster.fill(50))
+    assert read(consumer, 50) == list(range(100, 150))
+    caplog.clear()
+    monkeypatch.setattr("headwater.client.consumer.fetching.fetcher_loop.FIRST_S", 0.01)
+    for _ in range(5):
+        consumer.poll(0.1)
+    assert "broker 1 " not in caplog.text
+
+
 @pytest.mark.parametrize("call", ["end_offsets", "create_topics", "list_topics"])
 def test_an_admin_that_waits_says_for_what(cluster, soon, caplog, call):
     with headwater.Admin(

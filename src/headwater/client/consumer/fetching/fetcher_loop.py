@@ -118,13 +118,18 @@ class Fetcher:
             lane.drop()
 
     def report_silence(self) -> None:
-        """Log a warning for each broker that has not answered fetches for some seconds."""
+        """Log a warning for each broker that has not answered fetches for some seconds.
+
+        A broker from which nothing is fetched any more, since others lead now, is not one of them.
+        """
         now = self._clock.monotonic_ms()
         late = now - int(FIRST_S * 1000)
         for node_id, lane in self._lanes.items():
             parked = lane.parked_since_ms
             hangs = 0 <= parked < late - self._settings.fetch_max_wait_ms
             if not hangs and not 0 <= lane.failing_since_ms < late:
+                continue
+            if all(node.id != node_id for node in self._homes().values()):
                 continue
             node = self._cluster.nodes.get(node_id)
             where = f"broker {node_id} at {node.host}:{node.port}" if node else f"broker {node_id}"
@@ -203,6 +208,7 @@ class Fetcher:
                 node = self._cluster.nodes.get(node_id)
                 wanted, full = self._wanted(node_id) if node is not None else ([], False)
                 if node is None or not wanted:
+                    lane.failing_since_ms = -1
                     await self._rest(lane, full)
                     continue
                 await self._fetch(node, lane, wanted, full)
