@@ -78,6 +78,33 @@ def test_a_refresh_begins_anew_and_must_be_whole(spark, bootstrap, topic, produc
     assert rows_of(project.storage / "copy") == [("a",), ("b",)]
 
 
+def test_a_changed_type_fails_the_run_that_brings_it_and_a_refresh_takes_it(
+    spark, bootstrap, topic, produce, tmp_path
+):
+    events = topic("events")
+
+    def project(kind):
+        text = (
+            "from headwater import pipelines as hw\n\n\n"
+            "@hw.table\n"
+            '@hw.expect_or_drop("is positive", "v > 0")\n'
+            '@hw.quarantine(table="refused")\n'
+            "def kept():\n"
+            f'    return hw.topic("{events}")'
+            f'.selectExpr("CAST(CAST(value AS STRING) AS {kind}) AS v")\n'
+        )
+        return write_project(tmp_path / "typed", bootstrap, {"a.py": text})
+
+    produce(events, ["1", "-1"])
+    lake = project("BIGINT").storage
+    run(project("BIGINT"), once=True, spark=spark)
+    with pytest.raises(FlowError, match=r"column 'v' .* has type int64 and the batch has string"):
+        run(project("STRING"), once=True, spark=spark)
+    run(project("STRING"), once=True, spark=spark, refresh=["kept"])
+    assert rows_of(lake / "kept") == [("1",)]
+    assert rows_of(lake / "refused", "v") == [("-1",)]
+
+
 def test_a_continuous_run_refreshes_views_and_ends_when_it_is_asked(
     spark, bootstrap, topic, produce, tmp_path
 ):

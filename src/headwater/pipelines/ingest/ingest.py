@@ -350,7 +350,9 @@ def start(
         rename=ingest.rename,
     )
     judged = rows.judged(records)
+    sink = TableSink(ingest.target, partition_by=ingest.partition_by)
     ensure_table(spark, rows.good(judged), ingest.target, ingest.partition_by)
+    sink.check(rows.good(judged))
     facts = {
         TOPIC: ingest.topic,
         TARGET: str(ingest.target),
@@ -361,7 +363,7 @@ def start(
     servers, rules = ingest.bootstrap_servers, digest(f"{ingest.unknown} {ingest.ddl}")
     refused = RefusedRows(ingest.name, ingest.name, rules)
     letters = refused.into_topic(servers, ingest.dead_letters)
-    gate = QualityGate(rows, TableSink(ingest.target, partition_by=ingest.partition_by), [letters])
+    gate = QualityGate(rows, sink, [letters])
     writer = judged.writeStream.foreachBatch(writers.guard(ingest.name, gate))
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": _TRIGGER}
     place = str(ingest.checkpoint_store.location(ingest.name))

@@ -156,15 +156,20 @@ class Flows:
 
     def _to_table(self, flow: Flow, rows: "DataFrame", sink: Sink | None) -> "DataStreamWriter":
         target, options = self._place(flow, sink)
-        if target not in self._begun:
-            replace_columns(rows.schema, open_table(target))
-            self._begun.add(target)
+        self._renew_columns(rows, target)
         ensure_table(self._spark, rows, target, options.get("partition_by", ()))
+        TableSink(target, **options).check(rows)
         quality = self._quality(flow)
         self._make_quarantine(flow, quality, rows)
         gate = self._gate(flow, quality, TableSink(target, **options), None)
         watched = self._writers.guard(flow.name, gate)
         return quality.judged(rows).writeStream.foreachBatch(watched)
+
+    def _renew_columns(self, rows: "DataFrame", target: Target) -> None:
+        """Give a table that a refresh has emptied the columns of the first flow that fills it."""
+        if target not in self._begun:
+            replace_columns(rows.schema, open_table(target))
+            self._begun.add(target)
 
     def _gate(
         self, flow: Flow, quality: Quality, good: "BatchWriter", app: str | None
@@ -176,9 +181,9 @@ class Flows:
         dataset = self._project.declarations.datasets.get(flow.target)
         if quality.drops and dataset and dataset.quarantine and dataset.quarantine.table:
             aside = as_rows(quality.bad(quality.judged(rows)), flow.name)
-            ensure_table(
-                self._spark, aside, table_target(self._project, dataset.quarantine.table), ()
-            )
+            target = table_target(self._project, dataset.quarantine.table)
+            self._renew_columns(aside, target)
+            ensure_table(self._spark, aside, target, ())
 
     def _aside(self, flow: Flow, dataset: Dataset, app: str | None) -> "list[BatchWriter]":
         """Return the writers for refused rows."""

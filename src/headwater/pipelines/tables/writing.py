@@ -119,6 +119,10 @@ class TableSink:
         self._keep_files_few(files)
         expire_when_due(self._table, self._retention_hours)
 
+    def check(self, rows: DataFrame) -> None:
+        """Raise TableError if the table cannot take such rows, by their types; runs no query."""
+        _Plan(self._table, rows, self._partition_by)
+
     def _append(self, plan: "_Plan", app: str, batch_id: int) -> list[StagedFile]:
         attempt = new_attempt(self._table.staging(app, batch_id))
         files = plan.write(attempt, self._sizing, stateful=bool(self._stateful))
