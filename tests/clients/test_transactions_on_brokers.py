@@ -1,4 +1,4 @@
-"""Transactions of our clients on a real broker, with transaction.version 1 and 2."""
+"""Transactions of our clients on both brokers, with transaction.version 1 and 2."""
 
 import random
 import threading
@@ -18,11 +18,6 @@ from tests.clients.test_range_reader import read_range
 
 SMALL = {"max_partition_fetch_bytes": 300, "fetch_max_bytes": 300}
 """Answers of a batch or two, each with its own list of aborted transactions."""
-
-
-@pytest.fixture(scope="session")
-def broker(apache_under_test):
-    return apache_under_test
 
 
 @pytest.fixture(params=[1, 2], ids=["transaction.version 1", "transaction.version 2"], autouse=True)

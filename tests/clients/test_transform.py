@@ -1,4 +1,4 @@
-"""`transform` on a real broker: each record counts once, whatever ends a run."""
+"""`transform` on both brokers: each record counts once, whatever ends a run."""
 
 import asyncio
 import contextlib
@@ -15,11 +15,6 @@ from tests.clients.broker_under_test import in_thread, poll_until, until, values
 
 RECORDS = 200
 face = pytest.mark.parametrize("face", ["blocking", "asyncio"])
-
-
-@pytest.fixture(scope="session")
-def broker(apache_under_test):
-    return apache_under_test
 
 
 @pytest.fixture
@@ -196,8 +191,9 @@ def test_a_run_whose_successor_has_begun_ends_with_an_error(bootstrap, target, t
 
 
 def test_a_run_killed_at_many_steps_and_started_again_counts_each_record_once(
-    bootstrap, broker
+    headwater_under_test,
 ) -> None:
+    broker, bootstrap = headwater_under_test, headwater_under_test.bootstrap
     source, target, records = broker.topic(), broker.topic(), 6
     broker.fill(source, [b"v"] * records)
     command = [sys.executable, "-m", "tests.clients.kill_transform", bootstrap, source, target]
@@ -222,11 +218,11 @@ def test_a_run_killed_at_many_steps_and_started_again_counts_each_record_once(
 # -- arguments
 
 
-def test_arguments_that_cannot_be_are_refused(bootstrap) -> None:
+def test_arguments_that_cannot_be_are_refused() -> None:
     async def awaited(_):
         pass
 
-    needed = {"bootstrap_servers": bootstrap, "group_id": "g", "transactional_id": "x"}
+    needed = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "transactional_id": "x"}
     for function, options, said in (
         (awaited, {}, "headwater.aio.transform"),
         (None, {}, "needs a function"),

@@ -43,10 +43,11 @@ class VerificationRefused(KafkaError):
 class _Verification:
     """A question to the coordinator, and the writes that wait for its answer, in order."""
 
-    __slots__ = ("epoch", "waiting")
+    __slots__ = ("ended_by", "epoch", "waiting")
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, write: TransactionalWrite) -> None:
         self.epoch = epoch
+        self.ended_by = write.ended_by(epoch)
         self.waiting: list[Then] = []
 
 
@@ -190,7 +191,7 @@ class Verifications:
             if epoch < known.epoch:
                 raise _fenced(producer_id, known.epoch)
             self._end(producer_id, known, _fenced(producer_id, epoch))
-        started = self._by_producer[producer_id] = _Verification(epoch)
+        started = self._by_producer[producer_id] = _Verification(epoch, write)
 
         def answered(refused: KafkaError | None) -> None:
             if self._by_producer.get(producer_id) is started:
@@ -210,7 +211,7 @@ class Verifications:
         producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
         self._refused.pop(producer_id, None)
         known = self._by_producer.get(producer_id)
-        if known is not None and known.epoch <= epoch:
+        if known is not None and known.ended_by <= epoch:
             self._end(producer_id, known, _ended())
         if self._inbox.batches:
             self._inbox.refuse(producer_id, epoch, _ended())
