@@ -175,6 +175,34 @@ def test_markers_are_fenced_and_sent_to_the_leader(coordinator, topic, client):
     assert client.ask(WriteTxnMarkersRequest(), WriteTxnMarkersResponse, 1).markers == []
 
 
+def test_a_marker_that_is_not_committed_in_time_does_not_hold_up_the_others(
+    coordinator, live, topic, client, monkeypatch
+):
+    produce(client, topic, b"a")
+    replica, slow = live.replica(topic), []
+    monkeypatch.setattr(type(replica.built), "append_marker", lambda *call: slow.append(call))
+    markers = [
+        WriteTxnMarkersRequest.WritableTxnMarker(
+            producer_id=PRODUCER,
+            topics=[
+                WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=name, partition_indexes=[0])
+            ],
+        )
+        for name in (topic, "unknown")
+    ]
+    number = client.send(WriteTxnMarkersRequest(markers=markers), 1)
+    until(lambda: slow)
+    live.on_loop(lambda: live.context.purgatory.expire(1 << 62))
+    answer = client.answer(WriteTxnMarkersResponse, 1, number)
+    assert [row.partitions[0].error_code for row in answer.markers[0].topics] == [
+        E.REQUEST_TIMED_OUT,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    live.on_loop(slow[0][2].complete)
+    monkeypatch.undo()
+    assert end(client, topic, commit=True) is E.NONE
+
+
 # -- offsets
 
 
@@ -274,7 +302,7 @@ def test_the_first_offsets_of_a_broker_are_those_of_a_transaction(tmp_path):
         find = FindCoordinatorRequest(key="mine", key_type=1)
         answered(lambda: client.ask(find, FindCoordinatorResponse, 3), 15)
         init = InitProducerIdRequest(transactional_id="mine", transaction_timeout_ms=60_000)
-        not_ready = (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR)
+        not_ready = (14, 15, 16)
         who = answered(lambda: client.ask(init, InitProducerIdResponse, 4), *not_ready)
         me = {"producer_id": who.producer_id, "producer_epoch": who.producer_epoch}
         add = AddOffsetsToTxnRequest(transactional_id="mine", group_id="g", **me)

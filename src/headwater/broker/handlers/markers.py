@@ -82,12 +82,18 @@ class _Ending(NamedTuple):
 
 
 class _Call:
-    """A pending request; it replies when every marker is committed or refused."""
+    """A pending request; it replies when every marker is committed or refused.
+
+    Markers that take too long are answered with REQUEST_TIMED_OUT before the coordinator gives up
+    the whole request: one slow partition must not hold up the others. A marker that is sent again
+    changes nothing.
+    """
 
     def __init__(self, context: Context, done: Callable[[WriteTxnMarkersResponse], None]) -> None:
         self._context = context
         self._done = done
         self._response = WriteTxnMarkersResponse()
+        self.answered = False
         self._missing = 1  # the request itself, until all markers are appended
 
     def append_all(self, body: WriteTxnMarkersRequest) -> Steps[None]:
@@ -108,13 +114,21 @@ class _Call:
                 rows = _TopicResult(name=topic.name)
                 result.topics.append(rows)
                 for index in topic.partition_indexes:
-                    row = _Result(partition_index=index)
+                    row = _Result(partition_index=index, error_code=E.REQUEST_TIMED_OUT)
                     rows.partitions.append(row)
                     self._missing += 1
                     self._append(ending, topic.name, index, partial(self._ended, row))
                     for _ in range(STEPS_PER_MARKER):
                         yield
         self._ended(_Result(), E.NONE)
+        if not self.answered:
+            context = self._context
+            wait_ms = context.settings.request_timeout_ms // 2
+            context.park(context.clock.monotonic_ms() + wait_ms, self)
+
+    def expired(self) -> None:
+        """Answer without the markers that are not committed yet."""
+        self._reply()
 
     def _append(self, ending: _Ending, topic: str, index: int, ended: Callable[[E], None]) -> None:
         context = self._context
@@ -132,10 +146,16 @@ class _Call:
             ended(_of_a_leader(refused.code))
 
     def _ended(self, row: _Result, error: E) -> None:
+        if self.answered:
+            return
         row.error_code = error
         self._missing -= 1
         if not self._missing:
-            self._done(self._response)
+            self._reply()
+
+    def _reply(self) -> None:
+        self.answered = True
+        self._done(self._response)
 
 
 STEPS_PER_MARKER = 8
@@ -162,7 +182,7 @@ class _PendingMarker:
         self.parked = False
 
     def park(self) -> None:
-        """Do nothing: the coordinator waits without a deadline."""
+        """Do nothing: the whole request has a deadline."""
         self.parked = True
 
     def holding(self, size: int) -> None:
