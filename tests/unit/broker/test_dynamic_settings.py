@@ -7,6 +7,8 @@ import pytest
 from headwater.broker.handlers.configs import ConfigResourceKind
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import Mode
+from headwater.model import TopicPartition
+from headwater.replication.replica_host import TransactionalWrite
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
@@ -38,6 +40,16 @@ def producers_left(live) -> int:
     run = asyncio.run_coroutine_threadsafe
     run(live.broker.parts.housekeeping._expire_producers(), live._loop).result(WAIT_S)
     return len(live.replica("t").log.producers)
+
+
+def verifies(live) -> bool:
+    """Whether a coordinator is asked: there is none, so the answer would be a refusal."""
+    answers: list[object] = []
+    write = TransactionalWrite("none", adds_partitions=False, knows_abortable=False)
+    where = TopicPartition("t", 0)
+    live.on_loop(lambda: live.context.verifier.verify(where, 7, 0, write, answers.append))
+    until(lambda: answers)
+    return answers[0] is not None
 
 
 IN_USE = {
@@ -76,6 +88,7 @@ IN_USE = {
     ),
     "log.validate.records": ("true", lambda live: rules(live).validate_records, True),
     "producer.id.expiration.ms": ("1", producers_left, 0),
+    "transaction.partition.verification.enable": ("false", verifies, False),
     "leader.replication.throttled.rate": (
         "1000",
         lambda live: live.context.throttles.leader.limit,
