@@ -59,6 +59,7 @@ CLASSES: Sequence[tuple[str, type]] = (
     ("headwater.KafkaError", headwater.KafkaError),
     ("headwater.ConfigError", headwater.ConfigError),
 )
+FUNCTIONS: Sequence[Callable[..., Any]] = (headwater.transform,)
 BESIDE: Sequence[type] = (
     headwater.SendFuture,
     headwater.SentMany,
@@ -68,6 +69,7 @@ BESIDE: Sequence[type] = (
     headwater.ConsumerRecord,
     headwater.Records,
     headwater.OffsetAndTimestamp,
+    headwater.ConsumerGroupMetadata,
     headwater.ConsumerInterceptor,
     headwater.Assignor,
     headwater.GroupMember,
@@ -191,13 +193,19 @@ def reference_page() -> str:
         _NOTE,
         "All names are in `headwater`; errors are in `headwater.errors` too, and `headwater.testing` has a "
         "broker for tests ([testing.md](testing.md)).\n",
-        "`headwater.aio` has `Producer`, `Consumer` and `Admin` with the same methods, most of them "
+        "`headwater.aio` has `Producer`, `Consumer`, `Admin` and `transform` with the same methods, most of them "
         f"as coroutines; plain methods there too are {_plain_methods()}. A `timeout` in seconds is "
         "called `timeout_s` there, `Consumer` is an asynchronous iterator, and "
         "`Producer.send_and_wait` sends and awaits in one.\n",
     ]
     for name, cls in CLASSES:
         parts += _class(f"`{name}`", cls)
+    for function in FUNCTIONS:
+        parts += [
+            f"## `headwater.{function.__name__}`\n",
+            f"`{_call(function)}`\n",
+            _prose(function) + "\n",
+        ]
     parts.append("# What they take and return\n")
     for cls in BESIDE:
         parts += _class(f"`headwater.{cls.__name__}`", cls)
@@ -261,8 +269,12 @@ def _pipeline_part(thing: Any) -> Iterator[str]:
         yield from _class(f"`{_public(thing)}`", thing, "###")
         return
     yield f"### `{_public(thing)}`\n"
-    yield f"`{thing.__name__}{_signature(thing, escaped=False)}`\n"
+    yield f"`{_call(thing)}`\n"
     yield _prose(thing) + "\n"
+
+
+def _call(function: Callable[..., Any]) -> str:
+    return f"{function.__name__}{_signature(function, escaped=False)}"
 
 
 def _public(thing: Any) -> str:

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from headwater import aio
 from headwater.errors import AbortableTransactionError, ProducerFencedError, RecordTooLargeError
 from tests.clients.broker_under_test import in_thread, poll_until, until, values_of
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "transactions" / "copier.py"
 RECORDS = 200
 face = pytest.mark.parametrize("face", ["blocking", "asyncio"])
 
@@ -213,6 +216,17 @@ def test_a_run_killed_at_many_steps_and_started_again_counts_each_record_once(
     ) as consumer:
         consumer.assign([(target, 0)])
         assert sorted(values_of(poll_until(len(wanted), consumer))) == wanted
+
+
+def test_the_example_copies_until_it_is_told_to_stop(headwater_under_test) -> None:
+    broker, bootstrap = headwater_under_test, headwater_under_test.bootstrap
+    source, target = broker.topic(), broker.topic(partitions=2)
+    broker.fill(source, NUMBERS)
+    command = [sys.executable, EXAMPLE, bootstrap, source, target, target]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert results(bootstrap, target, RECORDS) == NUMBERS
+        running.send_signal(signal.SIGTERM)
+        assert running.communicate(timeout=60)[0] == f"{RECORDS} records copied\n"
 
 
 # -- arguments

@@ -69,7 +69,7 @@ def transform(
         transactional_id: A name of this process that outlives it; two processes must not share it.
         max_records: The most records of one transaction.
         max_wait_s: How long a transaction waits for more records.
-        idle_timeout_s: Return after this many seconds without a record.
+        idle_timeout_s: Return once everything is read and this many seconds brought nothing new.
         stop: Asked between polls; True ends the run after a commit.
         consumer: Further settings and deserializers of the consumer.
         producer: Further settings and serializers of the producer.
@@ -117,6 +117,9 @@ class TransformRun:
         """The first offset of each partition in the open transaction."""
         self._records = 0
         self._deadline_ms = 0
+        self._idle_since_ms: int | None = None
+        self.joined = False
+        """Whether the group has assigned partitions, maybe none."""
         self._done = 0
         self._failures = 0
 
@@ -133,13 +136,11 @@ class TransformRun:
         return self._done
 
     def _run(self) -> None:
-        idle_since_ms = self._now_ms()
         while not self._options.stop():
             records = self._poll()
             if records:
-                idle_since_ms = self._now_ms()
                 self._work(records)
-            elif self._is_idle(idle_since_ms):
+            elif self._is_idle():
                 break
             if self._begun and self._is_due():
                 self.commit()
@@ -163,14 +164,22 @@ class TransformRun:
     def _is_due(self) -> bool:
         return self._records >= self._options.max_records or self._now_ms() >= self._deadline_ms
 
-    def _is_idle(self, since_ms: int) -> bool:
-        limit_ms = self._options.idle_ms
-        return limit_ms is not None and self._now_ms() - since_ms >= limit_ms
+    def _is_idle(self) -> bool:
+        """Return whether nothing has been left to read for idle_timeout_s."""
+        limit_ms, now = self._options.idle_ms, self._now_ms()
+        if limit_ms is None or not self.joined:
+            return False
+        if any(self._consumer.lag(partition) != 0 for partition in self._consumer.assignment()):
+            self._idle_since_ms = None
+        elif self._idle_since_ms is None:
+            self._idle_since_ms = now
+        return self._idle_since_ms is not None and now - self._idle_since_ms >= limit_ms
 
     # -- one transaction
 
     def _work(self, records: Records[Any, Any]) -> None:
         """Process records in the open transaction, or in a new one."""
+        self._idle_since_ms = None
         try:
             if not self._begun:
                 self._producer.begin_transaction()
@@ -255,6 +264,9 @@ class _EndingListener(RebalanceListener):
 
     def __init__(self, run: TransformRun) -> None:
         self._run = run
+
+    def on_assigned(self, partitions: list[TopicPartition]) -> None:
+        self._run.joined = True
 
     def on_revoked(self, partitions: list[TopicPartition]) -> None:
         self._run.commit()
