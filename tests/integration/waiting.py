@@ -6,9 +6,9 @@ from collections.abc import Callable
 PATIENCE_S = 60
 
 
-def until(condition: Callable[[], object], what: str) -> None:
+def until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
     """Wait for a condition; what raises has not come true yet."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     failure: Exception | None = None
     while True:
         try:
