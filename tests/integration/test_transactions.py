@@ -1,4 +1,4 @@
-"""Transactions on three brokers: what was decided holds, whoever is killed before the markers are written."""
+"""Transactions on three brokers: an outcome holds although brokers are killed before the markers."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -40,7 +40,7 @@ class BuiltBatches:
         replica.commit_later(
             pending, staging.stage_marker(marker, epoch, now_ms, transaction_version)
         )
-        replica.verifications.transaction_ended(marker)
+        replica.verifications.transaction_ended(marker, transaction_version)
         replica.log.producers.forget_replicated(replica.high_watermark)
 
     def _require_writable(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
+from headwater.log.producers import EPOCH_BUMP_VERSION
 from headwater.records.batch import HEADER, RawHeader
 from headwater.records.header_fields import BASE_SEQUENCE, PRODUCER_EPOCH, PRODUCER_ID
 from headwater.replication.inbox import HeldBatch, Inbox
@@ -205,11 +206,19 @@ class Verifications:
 
     # -- ends
 
-    def transaction_ended(self, marker: bytearray) -> None:
-        """A marker is staged: what waits for an answer about that transaction is refused."""
+    def transaction_ended(self, marker: bytearray, transaction_version: int) -> None:
+        """A marker is staged: what waits for an answer about that transaction is refused.
+
+        Since version 2 a marker has the epoch of the next transaction, whose first batches may wait
+        already: a producer goes on when the outcome is certain, before the markers are written.
+        """
         header: RawHeader = HEADER.unpack_from(marker)
         producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
-        self._refused.pop(producer_id, None)
+        if transaction_version >= EPOCH_BUMP_VERSION:
+            epoch -= 1
+        refused = self._refused.get(producer_id)
+        if refused is not None and refused[0] <= epoch:
+            del self._refused[producer_id]
         known = self._by_producer.get(producer_id)
         if known is not None and known.ended_by <= epoch:
             self._end(producer_id, known, _ended())

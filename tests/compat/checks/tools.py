@@ -255,20 +255,35 @@ def verifiable_tools_of_kafka_3_9(java: JavaTools, broker: BrokerUnderTest) -> N
 
 @tool_check
 def kafka_transactions(java: JavaTools, broker: BrokerUnderTest) -> None:
-    """Only its view of producers: DescribeProducers is served before transactions are."""
-    topic = broker.topic()
-    broker.hand.produce(topic, [Message(b"v")] * 10, idempotent=True)
-    where = ["describe-producers", "--topic", topic, "--partition", "0"]
+    """A transactional producer of Java, which bumps its epoch with each end, and what is told of it."""
+    topic, name = broker.topic(), broker.fresh("id")
+    load = ["--num-records", "2000", "--record-size", "10", "--throughput", "-1"]
     ended = java.server.run(
-        "kafka-transactions", "--bootstrap-server", java.bootstrap, *where
-    )  # the server comes before the command
+        "kafka-producer-perf-test", "--topic", topic, *load,
+        "--transactional-id", name, "--transaction-duration-ms", "10",
+        "--command-property", f"bootstrap.servers={java.bootstrap}",
+    )  # fmt: skip
     assert ended.status == 0, ended.text
-    (batch,) = stored_batches(broker.bootstrap, topic)
-    titles, row = (line.split() for line in ended.stdout.splitlines()[:2])
-    told = dict(zip(titles, row, strict=True))
-    assert told["ProducerId"] == str(batch.producer_id)
-    assert told["LastSequence"] == "9"
-    assert told["CurrentTransactionStartOffset"] == "None"
+    assert "2000 records sent" in ended.text
+
+    def told(*command: str) -> dict[str, str]:
+        ended = java.server.run(
+            "kafka-transactions", "--bootstrap-server", java.bootstrap, *command
+        )
+        assert ended.status == 0, ended.text
+        titles, row = (line.split() for line in ended.stdout.splitlines()[:2])
+        return dict(zip(titles, row, strict=False))
+
+    eventually(
+        lambda: told("describe", "--transactional-id", name)["TransactionState"] == "CompleteCommit"
+    )
+    listed = told("list", "--transactional-id-pattern", name)
+    assert (listed["TransactionalId"], listed["TransactionState"]) == (name, "CompleteCommit")
+    producer = told("describe-producers", "--topic", topic, "--partition", "0")
+    assert producer["ProducerId"] == listed["ProducerId"]
+    assert producer["CurrentTransactionStartOffset"] == "None"
+    *_, last = stored_batches(broker.bootstrap, topic)
+    assert producer["ProducerEpoch"] == str(last.producer_epoch)
 
 
 @tool_check

@@ -256,3 +256,17 @@ def test_a_late_marker_does_not_end_the_next_transaction(leader):
     assert leader.replica.last_stable_offset == 3
     end(leader, epoch=2, version=2)
     assert leader.replica.last_stable_offset == 5
+
+
+def test_the_next_transaction_waits_while_the_marker_of_the_last_one_is_written(leader):
+    """Since version 2 the marker has the epoch that the producer already writes with."""
+    append(leader, batch(), ADDED_BY_BROKER)
+    answer(leader)
+    following = append(leader, batch(epoch=1), ADDED_BY_BROKER)
+    end(leader, epoch=1, version=2)
+    assert following.ends == []
+    answer(leader)
+    assert following.ends == ["done"]
+    late = append(leader, batch(epoch=2), ADDED_BY_BROKER)
+    end(leader, epoch=3, version=2)
+    assert late.ends == [E.INVALID_TXN_STATE]
