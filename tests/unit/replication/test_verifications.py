@@ -270,3 +270,14 @@ def test_the_next_transaction_waits_while_the_marker_of_the_last_one_is_written(
     late = append(leader, batch(epoch=2), ADDED_BY_BROKER)
     end(leader, epoch=3, version=2)
     assert late.ends == [E.INVALID_TXN_STATE]
+
+
+def test_the_marker_of_the_last_transaction_keeps_the_order_of_the_next_one(leader):
+    append(leader, batch(), ADDED_BY_BROKER)
+    answer(leader)
+    append(leader, batch(epoch=1), ADDED_BY_BROKER)
+    answer(leader, E.CONCURRENT_TRANSACTIONS)
+    end(leader, epoch=1, version=2)
+    early = append(leader, batch(epoch=1, sequence=1), ADDED_BY_BROKER)
+    answer(leader)
+    assert early.ends == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]

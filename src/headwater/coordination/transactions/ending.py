@@ -2,7 +2,8 @@
 
 Before transaction version 2 a retry has the epoch of its transaction, and so has a request for the next
 transaction. Since version 2 the end of a transaction bumps the epoch: a retry has the epoch before the
-current one, and a producer may abort although it added no partition.
+current one, and a producer may abort although it added no partition. It knows its next epoch before the
+markers are written, so its next end may arrive meanwhile: it is told to try again.
 """
 
 from headwater.coordination.transactions.commands import (
@@ -51,9 +52,14 @@ def answer(prepared: TransactionMetadata) -> ProducerAnswer:
     """Return who the producer is in its next transaction; before version 2 it stays who it is."""
     if prepared.client_version < EPOCH_BUMPS_AT_END:
         return ProducerAnswer()
+    return ProducerAnswer(producer=next_producer(prepared))
+
+
+def next_producer(prepared: TransactionMetadata) -> ProducerIdentity:
+    """Return who may begin the next transaction, after the markers of this one are written."""
     if prepared.next_producer_id != NO_PRODUCER_ID:
-        return ProducerAnswer(producer=ProducerIdentity(prepared.next_producer_id, 0))
-    return ProducerAnswer(producer=ProducerIdentity(prepared.producer_id, prepared.producer_epoch))
+        return ProducerIdentity(prepared.next_producer_id, 0)
+    return ProducerIdentity(prepared.producer_id, prepared.producer_epoch)
 
 
 def _refuse(known: TransactionMetadata, command: EndTransaction) -> ProducerAnswer | None:
@@ -72,6 +78,8 @@ def _refuse_with_bumps(
     known: TransactionMetadata, command: EndTransaction
 ) -> ProducerAnswer | None:
     producer = command.producer
+    if known.state in PREPARED and producer == next_producer(known):
+        return ProducerAnswer(E.CONCURRENT_TRANSACTIONS)
     is_current = producer == (known.producer_id, known.producer_epoch)
     is_retry = _is_retry(known, producer)
     if known.producer_id != producer.producer_id and not is_retry:

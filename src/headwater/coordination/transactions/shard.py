@@ -309,7 +309,11 @@ class TransactionShard:
             self._wait_deadlines.set(key, now.monotonic_ms + WAIT_FOR_MARKERS_MS)
 
     def _refuse_producer(self, known: TransactionMetadata | None, producer: ProducerIdentity) -> E:
-        if known is None or known.producer_id != producer.producer_id:
+        if known is None:
+            return E.INVALID_PRODUCER_ID_MAPPING
+        if known.state in PREPARED and producer == ending.next_producer(known):
+            return E.CONCURRENT_TRANSACTIONS
+        if known.producer_id != producer.producer_id:
             return E.INVALID_PRODUCER_ID_MAPPING
         if known.producer_epoch != producer.epoch:
             return E.PRODUCER_FENCED
