@@ -143,6 +143,11 @@ def _producer(given: Mapping[str, str]) -> dict[str, str]:
             raise SinkError(
                 f"kafka.{name} must be {allowed[0]}: the sink's guarantees depend on it"
             )
+    if "transactional.id" in settings:
+        raise SinkError(
+            "kafka.transactional.id cannot be set: every task has a producer of its own, and producers "
+            "with the same id fence each other"
+        )
     keywords = {name.replace(".", "_"): value for name, value in settings.items()}
     try:
         ProducerSettings.of(keywords)

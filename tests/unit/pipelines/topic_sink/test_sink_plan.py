@@ -73,7 +73,7 @@ def test_kafka_options_are_settings_of_the_producer_and_others_take_what_they_kn
         ({**SERVERS, "originBatch": "3"}, "set both or none"),
         ({**SERVERS, "originQuery": "q", "originBatch": "third"}, "the number of a batch"),
         ({**SERVERS, "kafka.enable.idempotence": "false"}, "must be true"),
-        ({**SERVERS, "kafka.transactional.id": "x"}, "transactions are not served yet"),
+        ({**SERVERS, "kafka.transactional.id": "x"}, "transactional.id cannot be set"),
         ({**SERVERS, "kafka.sasl.mechanism": "PLAIN"}, "sasl_mechanism cannot be set"),
         ({**SERVERS, "kafka.security.protocol": "SASL_SSL"}, "security"),
         ({**SERVERS, "kafka.acks": "1"}, "kafka.acks must be all"),
