@@ -60,15 +60,17 @@ def build_marker(marker: Marker, now: int) -> bytearray:
 
 
 def read_marker(batch: Buffer) -> Marker | None:
-    """Return the marker in a control batch; None for another kind of control record."""
+    """Return the marker in a control batch; None for another kind, or if compaction emptied it."""
     records = decode_records(batch)
     header = read_header(batch)
+    if not records:
+        return None
     try:
         _, kind = _KEY.unpack_from(records[0].key or b"")
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
             return None
         _, coordinator_epoch = _END_VALUE.unpack_from(records[0].value or b"")
-    except (IndexError, struct.error):
+    except struct.error:
         raise KafkaError(E.CORRUPT_MESSAGE, "the control record is cut short") from None
     return Marker(
         header.producer_id, header.producer_epoch, kind == ControlType.COMMIT, coordinator_epoch

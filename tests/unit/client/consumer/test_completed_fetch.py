@@ -8,9 +8,11 @@ from headwater.client.consumer.fetching.completed_fetch import Aborted, Complete
 from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.errors import CorruptRecordError
 from headwater.model import TopicPartition
+from headwater.records.batch import CONTROL, MAGIC, TRANSACTIONAL
 from headwater.records.builder import build_batch
 from headwater.records.codec import ColumnReader
 from headwater.records.control import Marker, build_marker
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record
 
 HERE = TopicPartition("t", 3)
@@ -69,6 +71,35 @@ def test_the_position_passes_offsets_that_compaction_removed() -> None:
     source = fetched(bytes(data), state, check_crcs=False)
     assert len(all_of(source)) == 1
     assert state.position == source.end_offset == 10
+
+
+def emptied(first, last, *, producer_id=-1, attributes=0):
+    """A batch of which compaction kept the header alone, for its producer's last sequence."""
+    header = (first, 0, 7, MAGIC, 0, attributes, last - first, 0, 0, producer_id, 0, 0, 0)
+    return bytes(complete_batch(header, b""))
+
+
+@pytest.mark.parametrize("aborted", [None, []], ids=["read_uncommitted", "read_committed"])
+def test_the_position_passes_batches_that_compaction_emptied(aborted) -> None:
+    data = (
+        emptied(0, 4)
+        + batch(5, b"plain")
+        + emptied(6, 8, producer_id=1, attributes=TRANSACTIONAL)
+        + batch(9, b"kept", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+        + marker(10, 1, commit=True)
+        + emptied(11, 11, producer_id=2, attributes=TRANSACTIONAL | CONTROL)
+        + emptied(12, 20, producer_id=1, attributes=TRANSACTIONAL)
+    )
+    state = place_at(0)
+    assert [record.value for record in all_of(fetched(data, state, aborted=aborted))] == [
+        b"plain",
+        b"kept",
+    ]
+    assert state.position == 21
+    state = place_at(0)
+    reader = ColumnReader()
+    fetched(data, state, aborted=aborted).take_columns(reader, 100)
+    assert (reader.count, state.position) == (2, 21)
 
 
 def test_a_batch_that_was_cut_short_is_left_for_the_next_fetch() -> None:
