@@ -88,7 +88,12 @@ def _described(
         problem = topic_name_problem(topic)
         if problem is not None:
             raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)
-        known = context.replicas.leader(topic, index).upkeep.active_producers()
+        replica = context.replicas.get(topic, index)  # a follower knows its producers too
+        if replica is None:
+            raise context.replicas.absence(topic, index)
+        if replica.offline is not None:
+            raise replica.offline
+        known = replica.upkeep.active_producers()
         partition.active_producers = each(known, _producer)
     except KafkaError as refused:
         partition.error_code = refused.code
