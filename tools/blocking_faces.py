@@ -27,7 +27,7 @@ SENTENCES = {
     "The asyncio face of the admin; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of the admin.\n\nDerived from `admin.py` by `python -m tools.blocking_faces`; do not edit.\n",
     "The asyncio face of `transform`; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of `transform`.\n\nDerived from `transform.py` by `python -m tools.blocking_faces`; do not edit.\n",
     "a list of these, or None for nothing. It is awaited.": "a list of these, or None for nothing.",
-    "Manages topics, configs, groups and brokers, on the event loop that it is first used on.": "Manages topics, configs, groups and brokers, from any thread.",
+    "Manages topics, configs, groups, transactions and brokers, on the event loop that it is first used on.": "Manages topics, configs, groups, transactions and brokers, from any thread.",
     "Reads records on the event loop that it is first used on.": "Reads records; for one thread at a time.",
     "One task at a time may use a consumer; only": "One thread at a time may use a consumer; only",
     "Sends records on the event loop that it is first used on.": "Sends records, from any number of threads.",

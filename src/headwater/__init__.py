@@ -44,7 +44,10 @@ if TYPE_CHECKING:
         NewTopic,
         OffsetChange,
         PartitionLag,
+        ProducerState,
         ResetTo,
+        TransactionDescription,
+        TransactionListing,
     )
     from headwater.client.admin.blocking import Admin
     from headwater.client.consumer.assignors import Assignor, GroupMember
@@ -158,6 +161,7 @@ __all__ = [
     "ProducerFencedError",
     "ProducerInterceptor",
     "ProducerRecord",
+    "ProducerState",
     "RebalanceListener",
     "RecordMetadata",
     "RecordTooLargeError",
@@ -173,6 +177,8 @@ __all__ = [
     "TimedOutError",
     "TopicPartition",
     "TransactionAbortedError",
+    "TransactionDescription",
+    "TransactionListing",
     "UnknownTopicOrPartitionError",
     "WakeupError",
     "__version__",
@@ -212,6 +218,7 @@ _HOMES = {
     "Producer": "headwater.client.producer.blocking",
     "ProducerInterceptor": "headwater.client.producer.interceptors",
     "ProducerRecord": "headwater.client.producer.interceptors",
+    "ProducerState": "headwater.client.admin",
     "RebalanceListener": "headwater.client.consumer.listener",
     "RecordMetadata": "headwater.client.producer.futures",
     "Records": "headwater.client.consumer.record",
@@ -220,6 +227,8 @@ _HOMES = {
     "SentMany": "headwater.client.producer.bulk",
     "SqlOffsets": "headwater.client.offsets_sql",
     "TopicPartition": "headwater.model",
+    "TransactionDescription": "headwater.client.admin",
+    "TransactionListing": "headwater.client.admin",
     "transform": "headwater.client.transforming.blocking",
 }
 _SUBMODULES = ("aio", "errors", "testing")

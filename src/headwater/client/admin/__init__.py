@@ -1,4 +1,4 @@
-"""The admin client: topics, configs, groups, records and brokers; asyncio and blocking."""
+"""The admin client: topics, configs, groups, transactions, records and brokers; asyncio and blocking."""
 
 from headwater.client.admin.admin import Admin
 from headwater.client.admin.blocking import Admin as BlockingAdmin
@@ -20,6 +20,11 @@ from headwater.client.admin.groups import (
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
 from headwater.client.admin.replicas import PartitionReassignment
 from headwater.client.admin.topics import NewTopic
+from headwater.client.admin.transactions import (
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+)
 
 __all__ = [
     "Admin",
@@ -39,5 +44,8 @@ __all__ = [
     "OffsetChange",
     "PartitionLag",
     "PartitionReassignment",
+    "ProducerState",
     "ResetTo",
+    "TransactionDescription",
+    "TransactionListing",
 ]

@@ -13,6 +13,11 @@ from headwater.client.admin.groups import GroupDescription, GroupListing, Partit
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
 from headwater.client.admin.replicas import PartitionReassignment
 from headwater.client.admin.topics import NewTopic
+from headwater.client.admin.transactions import (
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+)
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
 from headwater.config.client import AdminSettings
@@ -24,7 +29,7 @@ Partitions = Iterable[TopicPartition | tuple[str, int]]
 
 
 class Admin:
-    """Manages topics, configs, groups and brokers, on the event loop that it is first used on.
+    """Manages topics, configs, groups, transactions and brokers, on the event loop that it is first used on.
 
     ```python
     async with Admin(bootstrap_servers="localhost:9092") as admin:
@@ -181,6 +186,57 @@ class Admin:
         return await self._caller.run(
             self._core.groups.reset_group_offsets(group_id, to, topics, dry_run=dry_run)
         )
+
+    # -- transactions
+
+    async def list_transactions(
+        self,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        *,
+        longer_than_ms: int | None = None,
+        id_pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """List the transactional ids of all coordinators, sorted.
+
+        Args:
+            states: Only ids in these states: `Empty`, `Ongoing`, `PrepareCommit`, `PrepareAbort`,
+                `CompleteCommit`, `CompleteAbort`.
+            producer_ids: Only the ids of these producers.
+            longer_than_ms: Only transactions that have been open for longer than this.
+            id_pattern: Only ids that match this regular expression as a whole.
+        """
+        return await self._caller.run(
+            self._core.transactions.list_transactions(
+                states, producer_ids, longer_than_ms=longer_than_ms, id_pattern=id_pattern
+            )
+        )
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription]:
+        """Return the state, producer, timeout and partitions of transactional ids."""
+        return await self._caller.run(
+            self._core.transactions.describe_transactions(transactional_ids)
+        )
+
+    async def describe_producers(
+        self, partitions: Partitions, *, broker_id: int | None = None
+    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        """Return the producers that partitions remember, as their leaders or one broker know them."""
+        return await self._caller.run(
+            self._core.transactions.describe_producers(partitions, broker_id=broker_id)
+        )
+
+    async def abort_transaction(
+        self, partition: TopicPartition | tuple[str, int], producer: ProducerState
+    ) -> None:
+        """Abort the open transaction of a producer in one partition, past its coordinator.
+
+        Only for a transaction that hangs: one that no coordinator will end. `describe_producers`
+        returns the producer. Records of a transaction that is not hanging are torn apart.
+        """
+        await self._caller.run(self._core.transactions.abort_transaction(partition, producer))
 
     # -- brokers
 

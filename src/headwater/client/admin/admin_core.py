@@ -11,6 +11,7 @@ from headwater.client.admin.configs import ConfigAdmin
 from headwater.client.admin.groups import GroupAdmin
 from headwater.client.admin.replicas import ReplicaAdmin
 from headwater.client.admin.topics import TopicAdmin
+from headwater.client.admin.transactions import TransactionAdmin
 from headwater.config.client import AdminSettings
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import Network, TcpNetwork
@@ -39,3 +40,4 @@ class AdminCore:
         self.groups = GroupAdmin(self.calls, self.topics)
         self.brokers = BrokerAdmin(self.calls)
         self.replicas = ReplicaAdmin(self.calls)
+        self.transactions = TransactionAdmin(self.calls)
