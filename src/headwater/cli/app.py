@@ -23,6 +23,8 @@ COMMANDS = {
     "consume": "Print records.",
     "collect": "Write events from HTTP or from files to a topic.",
     "groups": "List, describe, delete and reset consumer groups.",
+    "transactions": "List and describe transactions; find and abort those that hang.",
+    "producers": "List the producers that the partitions of a topic remember.",
     "configs": "Describe, set and unset configs of topics, brokers and the cluster.",
     "cluster": "Describe the cluster: its id, controller and brokers.",
     "brokers": "List and describe brokers.",

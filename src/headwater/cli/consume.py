@@ -58,6 +58,11 @@ _ENDS = {"earliest": ResetTo.earliest(), "latest": ResetTo.latest()}
     help="Read as a member of this group from its position, and commit what was printed.",
 )
 @click.option(
+    "--isolation",
+    type=click.Choice(["read-uncommitted", "read-committed"]),
+    help="read-committed prints no records of aborted transactions and stops at the first open one.",
+)
+@click.option(
     "-F",
     "--format",
     "form",
@@ -79,6 +84,7 @@ def command(
     count: int | None,
     partitions: tuple[int, ...],
     group: str | None,
+    isolation: str | None,
     form: str,
     separator: str,
     bootstrap: str,
@@ -98,6 +104,8 @@ def command(
         auto_offset_reset="earliest",
         default_api_timeout_ms=max(1, int(timeout * 1000)),
     )
+    if isolation is not None:
+        options["isolation_level"] = isolation.replace("-", "_")
     require_reachable(bootstrap, timeout, topics)
     if group is not None:
         options |= {"group_id": group, "enable_auto_commit": False}

@@ -4,9 +4,9 @@ import click
 
 from headwater.cli.options import with_admin
 from headwater.cli.output import show
+from headwater.cli.partition_names import partitions_of
 from headwater.client.admin import Admin
 from headwater.errors import E, KafkaError
-from headwater.model import TopicPartition
 
 
 @click.command("elect")
@@ -24,7 +24,9 @@ async def command(
     """Elect the preferred leader, the first replica, of partitions."""
     if bool(names) == everything:
         raise click.UsageError("name topics or partitions (TOPIC:PARTITION), or give --all")
-    wanted = None if everything else [at for name in names for at in await _partitions(admin, name)]
+    wanted = (
+        None if everything else [at for name in names for at in await partitions_of(admin, name)]
+    )
     results = await admin.elect_leaders(wanted, unclean=unclean)
     rows = [
         {"topic": at.topic, "partition": at.partition, "result": _result(error)}
@@ -39,16 +41,6 @@ async def command(
         first = next(iter(refused.values()))
         said = "; ".join(f"{at}: {error.text}" for at, error in sorted(refused.items()))
         raise KafkaError(first, said)
-
-
-async def _partitions(admin: Admin, name: str) -> list[TopicPartition]:
-    topic, colon, number = name.rpartition(":")
-    if colon and number.isdecimal():
-        return [TopicPartition(topic, int(number))]
-    if colon:
-        raise click.UsageError(f"{name}: write TOPIC:PARTITION")
-    view = (await admin.describe_topics([name]))[name]
-    return [TopicPartition(name, row.partition) for row in view.partitions]
 
 
 def _result(error: E) -> str:

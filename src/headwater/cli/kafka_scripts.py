@@ -19,7 +19,6 @@ _NOT_THERE = {
     "zookeeper-server-stop": "press Ctrl-C where the store runs, or send it SIGTERM",
     "kafka-features": "feature levels are not served",
     "kafka-share-groups": "share groups are not served yet",
-    "kafka-transactions": "headwater has no command for it yet; Kafka's own script works with its brokers",
 }
 
 
@@ -41,7 +40,7 @@ _HABITS: dict[str, dict[str, str]] = {
         "--consumer.config": "write headwater --config FILE consume ...",
         "--command-config": "write headwater --config FILE consume ...",
         "--offset": "write --from OFFSET",
-        "--isolation-level": "write -o isolation.level=read_committed",
+        "--isolation-level": "write --isolation read-committed",
         "--timeout-ms": "leave it out: reading stops at the end unless --follow is given",
     },
     "produce": {
@@ -137,6 +136,15 @@ class ScriptOptions:
     def each(self, option: str, ours: str) -> list[str]:
         """Return the values of an option, each behind our name of it."""
         return [word for value in self.values(option) for word in (ours, value)]
+
+    def word(self, known: Sequence[str]) -> str:
+        """Remove and return the first of the known words, wherever it was typed; empty without one."""
+        for values in self._values.values():
+            for value in values:
+                if value in known:
+                    values.remove(value)
+                    return value
+        return ""
 
     def flag(self, option: str) -> list[str]:
         """Return the option itself if it was given."""
@@ -310,7 +318,7 @@ def _consume(given: ScriptOptions) -> list[str]:
     line += given.each("--partition", "--partition") + given.each("--max-messages", "--count")
     line += _consume_format(given)
     for level in given.values("--isolation-level"):
-        line += ["-o", f"isolation.level={level}"]
+        line += ["--isolation", level.replace("_", "-")]
     line += given.each("--consumer-property", "-o") + given.each("--command-property", "-o")
     return [*line, *([] if "--timeout-ms" in given else ["--follow"])]
 
@@ -341,12 +349,46 @@ def _perf(kind: str) -> Callable[[ScriptOptions], list[str]]:
         if kind == "produce":
             words += given.each("--record-size", "--size")
             words += ["--rate", rate] if (rate := given.first("--throughput", "-1")) != "-1" else []
+            words += _perf_transactions(given)
         for text in given.values("--producer-props"):
             key, _, value = text.partition("=")
             words += ["--bootstrap-server", value] if key == "bootstrap.servers" else ["-o", text]
         return words
 
     return line
+
+
+def _perf_transactions(given: ScriptOptions) -> list[str]:
+    names = [f"transactional.id={name}" for name in given.values("--transactional-id")]
+    duration = given.each("--transaction-duration-ms", "--transaction-duration-ms")
+    named = ["-o", names[0]] if names else []
+    return ["--transactional", *named, *duration] if names or duration else []
+
+
+def _transactions(given: ScriptOptions) -> list[str]:
+    """The command follows an option's value: `--bootstrap-server HOST:PORT list`."""
+    verbs = ("list", "describe", "describe-producers", "find-hanging", "abort")
+    verb = given.word(verbs) or "list"
+    topic, partition = given.first("--topic", ""), given.first("--partition", "")
+    place = f"{topic}:{partition}" if partition else topic
+    broker = given.each("--broker-id", "--broker")
+    if verb == "describe":
+        return ["transactions", "describe", given.first("--transactional-id", "ID")]
+    if verb == "describe-producers":
+        return ["producers", place or "TOPIC", *broker]
+    if verb == "find-hanging":
+        limit = given.each("--max-transaction-timeout", "--max-transaction-timeout")
+        return ["transactions", "find-hanging", *([place] if place else []), *broker, *limit]
+    if verb == "abort":
+        start = ["--start-offset", given.first("--start-offset", "OFFSET")]
+        return ["transactions", "abort", place or "TOPIC:PARTITION", *start]
+    longer = given.each("--duration-filter", "--longer-than")
+    return [
+        "transactions",
+        "list",
+        *longer,
+        *given.each("--transactional-id-pattern", "--id-pattern"),
+    ]
 
 
 def _server_start(given: ScriptOptions) -> list[str]:
@@ -365,6 +407,7 @@ _LINES: dict[str, Callable[[ScriptOptions], list[str]]] = {
     "kafka-console-consumer": _consume,
     "kafka-producer-perf-test": _perf("produce"),
     "kafka-consumer-perf-test": _perf("consume"),
+    "kafka-transactions": _transactions,
     "kafka-delete-records": lambda given: ["topics", "trim", "TOPIC", "--before", "OFFSET"],
     "kafka-get-offsets": lambda given: ["topics", "describe", *given.values("--topic")],
     _LOG_DIRS: lambda given: [

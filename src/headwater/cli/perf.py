@@ -3,7 +3,8 @@
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -29,6 +30,7 @@ from headwater.config.client import ConsumerSettings, ProducerSettings
 from headwater.errors import KafkaError
 
 _SAMPLES = 10_000
+_POLL_S = 0.5
 _PATIENCE_S = 30.0
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
@@ -52,6 +54,15 @@ def command() -> None:
 @click.option(
     "--rate", type=click.IntRange(1), help="Records per second; without it, as fast as possible."
 )
+@click.option("--transactional", is_flag=True, help="Send the records in transactions.")
+@click.option(
+    "--transaction-duration-ms",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    metavar="MS",
+    help="How long each transaction is open before its commit.",
+)
 @bootstrap_option
 @timeout_option
 @setting_option
@@ -61,6 +72,8 @@ def produce(
     records: int,
     size: int,
     rate: int | None,
+    transactional: bool,
+    transaction_duration_ms: int,
     bootstrap: str,
     timeout: float,
     settings: tuple[str, ...],
@@ -68,6 +81,10 @@ def produce(
 ) -> None:
     """Send records to TOPIC and time their acknowledgements."""
     options = client_settings(ProducerSettings, bootstrap, settings)
+    if transactional:
+        options.setdefault("transactional_id", f"headwater-perf-{uuid.uuid4()}")
+    elif options.get("transactional_id") is not None:
+        raise click.UsageError("transactional.id is set: give --transactional to send transactions")
     require_reachable(bootstrap, timeout, [topic], to_write=True)
     value, every = bytes(size), max(records // _SAMPLES, 1)
     latencies: list[float] = []
@@ -77,19 +94,60 @@ def produce(
         _progress("produce", records) as bar,
     ):
         producer.partitions_for(topic)
+        transactions = _Transactions(producer, transaction_duration_ms) if transactional else None
         begun = time.perf_counter()
         for number in range(records):
             if number % every:
                 producer.send(topic, value)
             else:
+                if transactions is not None:
+                    transactions.turn()
                 producer.send(topic, value, on_delivery=_timed(latencies, failures))
                 bar(number)
                 _keep_pace(begun, number, rate)
+        if transactions is not None:
+            transactions.commit()
         producer.flush()
         elapsed = time.perf_counter() - begun
     if failures:
         raise failures[0]
-    _report(records, size, elapsed, latencies, as_json)
+    figures = {} if transactions is None else transactions.figures()
+    _report(records, size, elapsed, latencies, as_json, figures)
+
+
+class _Transactions:
+    """Ends transactions after a while and times their commits."""
+
+    def __init__(self, producer: Producer, duration_ms: int) -> None:
+        self._producer = producer
+        self._duration_s = duration_ms / 1000
+        self._commits: list[float] = []
+        producer.init_transactions()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._producer.begin_transaction()
+        self._commit_at = time.perf_counter() + self._duration_s
+
+    def turn(self) -> None:
+        """Commit the transaction and begin the next one if it has been open for long enough."""
+        if time.perf_counter() >= self._commit_at:
+            self.commit()
+            self._begin()
+
+    def commit(self) -> None:
+        asked = time.perf_counter()
+        self._producer.commit_transaction()
+        self._commits.append((time.perf_counter() - asked) * 1000)
+
+    def figures(self) -> dict[str, object]:
+        """Return the number of transactions and the time that their commits took."""
+        ordered = sorted(self._commits)
+        return {
+            "transactions": len(ordered),
+            "commit_p50_ms": round(percentile(ordered, 50), 2),
+            "commit_p99_ms": round(percentile(ordered, 99), 2),
+        }
 
 
 def _timed(latencies: list[float], failures: list[KafkaError]) -> OnDelivery:
@@ -138,27 +196,31 @@ def consume(
         consumer.assign(places)
         seen, size, polls = 0, 0, []
         with _progress("consume", wanted) as bar:
-            begun = time.perf_counter()
+            begun = arrived = time.perf_counter()
             while seen < wanted:
                 asked = time.perf_counter()
                 count, taken = _one_poll(consumer, arrow)
-                polls.append((time.perf_counter() - asked) * 1000)
-                if not count:
+                now = time.perf_counter()
+                if count:
+                    polls.append((now - asked) * 1000)
+                    seen, size, arrived = seen + count, size + taken, now
+                    bar(seen)
+                elif all(consumer.position(place) >= offset for place, offset in end.items()):
+                    break  # the other offsets are taken by the ends of transactions
+                elif now - arrived > _PATIENCE_S:
                     raise TimedOutError(f"no record arrived within {_PATIENCE_S:g} s")
-                seen, size = seen + count, size + taken
-                bar(seen)
-            elapsed = time.perf_counter() - begun
+            elapsed = arrived - begun
     _report(seen, size // max(seen, 1), elapsed, polls, as_json)
-    if records is not None and records > there:
-        raise click.ClickException(f"{topic} has {there} records, fewer than --records {records}")
+    if records is not None and records > seen:
+        raise click.ClickException(f"{topic} has {seen} records, fewer than --records {records}")
 
 
 def _one_poll(consumer: Consumer, arrow: bool) -> tuple[int, int]:
     """Poll once; return the number of records and the bytes of their values."""
     if arrow:
-        batch = consumer.poll_arrow(_PATIENCE_S)
+        batch = consumer.poll_arrow(_POLL_S)
         return (0, 0) if batch is None else (batch.num_rows, batch.column("value").nbytes)
-    records = consumer.poll(_PATIENCE_S)
+    records = consumer.poll(_POLL_S)
     return len(records), sum(len(record.value or b"") for record in records)
 
 
@@ -230,18 +292,26 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
 
 
-def _report(records: int, size: int, elapsed: float, latencies: list[float], as_json: bool) -> None:
+def _report(
+    records: int,
+    size: int,
+    elapsed: float,
+    latencies: list[float],
+    as_json: bool,
+    more: Mapping[str, object] | None = None,
+) -> None:
     ordered = sorted(latencies)
     row: dict[str, object] = {
         "records": records,
         "seconds": round(elapsed, 3),
-        "records_per_s": round(records / elapsed),
-        "mb_per_s": round(records * size / elapsed / 1e6, 2),
+        "records_per_s": round(records / elapsed) if elapsed else 0,
+        "mb_per_s": round(records * size / elapsed / 1e6, 2) if elapsed else 0.0,
     }
     for percent in PERCENTILES:
         name = f"p{percent:g}_ms".replace(".", "")
         row[name] = round(percentile(ordered, percent), 2)
     row["max_ms"] = round(ordered[-1], 2) if ordered else 0.0
+    row |= more or {}
     if as_json:
         show_json(row)
     else:
