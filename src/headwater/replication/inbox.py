@@ -99,12 +99,11 @@ class Inbox:
     def refuse(self, producer_id: int, epoch: int, failure: KafkaError) -> None:
         """Let the transactional batches of a producer, up to that epoch, fail in their turn."""
         for held in self.batches:
-            header, write = held.header, held.pending.transaction
-            own = header[PRODUCER_EPOCH]
+            header = held.header
             if (
                 header[PRODUCER_ID] == producer_id
+                and header[PRODUCER_EPOCH] <= epoch
                 and header[ATTRIBUTES] & TRANSACTIONAL
-                and (own if write is None else write.ended_by(own)) <= epoch
             ):
                 held.failure = failure
 

@@ -23,14 +23,6 @@ class TransactionalWrite(NamedTuple):
     knows_abortable: bool
     """Whether the client knows TRANSACTION_ABORTABLE."""
 
-    def ended_by(self, epoch: int) -> int:
-        """Return the epoch of the marker that ends the transaction of this epoch.
-
-        Where brokers add partitions, an end increments the epoch: a marker of the same epoch belongs
-        to the transaction before, which the coordinator completes while the next one begins.
-        """
-        return epoch + 1 if self.adds_partitions else epoch
-
 
 class Pending(Protocol):
     """A pending batch; the replica calls exactly one of `complete` and `fail`, once."""

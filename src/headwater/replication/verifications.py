@@ -44,11 +44,10 @@ class VerificationRefused(KafkaError):
 class _Verification:
     """A question to the coordinator, and the writes that wait for its answer, in order."""
 
-    __slots__ = ("ended_by", "epoch", "waiting")
+    __slots__ = ("epoch", "waiting")
 
-    def __init__(self, epoch: int, write: TransactionalWrite) -> None:
+    def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.ended_by = write.ended_by(epoch)
         self.waiting: list[Then] = []
 
 
@@ -192,7 +191,7 @@ class Verifications:
             if epoch < known.epoch:
                 raise _fenced(producer_id, known.epoch)
             self._end(producer_id, known, _fenced(producer_id, epoch))
-        started = self._by_producer[producer_id] = _Verification(epoch, write)
+        started = self._by_producer[producer_id] = _Verification(epoch)
 
         def answered(refused: KafkaError | None) -> None:
             if self._by_producer.get(producer_id) is started:
@@ -220,7 +219,7 @@ class Verifications:
         if refused is not None and refused[0] <= epoch:
             del self._refused[producer_id]
         known = self._by_producer.get(producer_id)
-        if known is not None and known.ended_by <= epoch:
+        if known is not None and known.epoch <= epoch:
             self._end(producer_id, known, _ended())
         if self._inbox.batches:
             self._inbox.refuse(producer_id, epoch, _ended())

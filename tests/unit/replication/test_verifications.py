@@ -147,16 +147,6 @@ def test_an_answer_about_a_transaction_that_ended_meanwhile_is_ignored(leader):
     assert leader.replica.last_stable_offset == leader.replica.high_watermark == 1
 
 
-def test_the_marker_of_a_transaction_does_not_refuse_the_first_batch_of_the_next(leader):
-    append(leader, batch(epoch=0), ADDED_BY_BROKER)
-    answer(leader)
-    early = append(leader, batch(epoch=1), ADDED_BY_BROKER)
-    end(leader, epoch=1, version=2)
-    assert early.ends == []
-    answer(leader)
-    assert leader.replica.verifications.in_transaction(7, 1)
-
-
 def test_a_marker_refuses_batches_of_its_transaction_that_a_thread_prepares(tmp_path):
     leader = ReplicaUnderTest(tmp_path, compression_type="zstd")
     append(leader, batch())
