@@ -249,30 +249,30 @@ def committed(s: Scene, group: str, topic: str) -> None:
 def offsets_of_transactions(s: Scene) -> None:
     transactions(s)
     coordinator(s)
-    s.topic("read")
+    s.topic("settled")
     for version in (0, 2, 3, 4):
         name, group = f"offsets of {version}", f"transactional group {version}"
         who = started(s, name)
         me = expecting(who)
-        s.ask("before they are added", offsets(name, me, group, "read", 3), version)
+        s.ask("before they are added", offsets(name, me, group, "settled", 3), version)
         added = s.peer.call(AddOffsetsToTxnRequest(transactional_id=name, group_id=group, **me), 3)
         assert added.error_code == 0, added
-        s.ask("no group", offsets(name, me, "", "read", 3), version)
+        s.ask("no group", offsets(name, me, "", "settled", 3), version)
         s.ask("no topic", offsets(name, me, group, "absent", 3), version)
-        s.ask("another epoch", offsets(name, expecting(who, 1), group, "read", 3), version)
+        s.ask("another epoch", offsets(name, expecting(who, 1), group, "settled", 3), version)
         s.ask(
-            "another producer", offsets(name, me | {"producer_id": 99}, group, "read", 3), version
+            "another producer", offsets(name, me | {"producer_id": 99}, group, "settled", 3), version
         )
         if version >= 3:
-            gone = offsets(name, me, group, "read", 3, member_id="gone", generation_id=4)
+            gone = offsets(name, me, group, "settled", 3, member_id="gone", generation_id=4)
             s.ask("a member that left", gone, version)
-        s.ask("offsets", offsets(name, me, group, "read", 5), version)
-        committed(s, group, "read")
-        s.ask("later ones", offsets(name, me, group, "read", 6), version)
+        s.ask("offsets", offsets(name, me, group, "settled", 5), version)
+        committed(s, group, "settled")
+        s.ask("later ones", offsets(name, me, group, "settled", 6), version)
         s.peer.call(end(name, me), 4)
         completed(s, name)
-        committed(s, group, "read")
-        s.ask("after the end", offsets(name, me, group, "read", 7), version)
+        committed(s, group, "settled")
+        s.ask("after the end", offsets(name, me, group, "settled", 7), version)
 
 
 @scene
