@@ -13,6 +13,7 @@ from headwater.wire.messages.control import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from headwater.wire.messages.producers import DescribeProducersRequest, DescribeProducersResponse
 from tests.unit.broker.live import WAIT_S, batch
 
 TopicState = LeaderAndIsrRequest.LeaderAndIsrTopicState
@@ -114,6 +115,17 @@ def test_a_follower_takes_no_records_and_serves_only_clients_that_know_of_follow
     assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (9, epoch)
     assert client.fetch(topic, version=10).error_code == E.NOT_LEADER_OR_FOLLOWER
     assert client.fetch(topic, version=11).error_code == E.NONE
+
+
+def test_a_follower_describes_its_producers(live, topic, client):
+    sent = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    assert client.produce(topic, sent).error_code == 0
+    receive(live, leadership(live, topic, leader=9))
+    where = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0])
+    request = DescribeProducersRequest(topics=[where])
+    (row,) = client.ask(request, DescribeProducersResponse, 0).topics[0].partitions
+    assert row.error_code == E.NONE
+    assert [one.producer_id for one in row.active_producers] == [7]
 
 
 def test_a_partition_of_another_topic_id_is_set_aside_never_served(live, topic, client):
