@@ -284,6 +284,10 @@ def kafka_transactions(java: JavaTools, broker: BrokerUnderTest) -> None:
     *_, marker = stored_batches(broker.bootstrap, topic)
     assert producer["ProducerId"] == listed["ProducerId"] == str(marker.producer_id)
     assert producer["CurrentTransactionStartOffset"] == "None"
+    hanging = ["find-hanging", "--topic", topic, "--max-transaction-timeout", "0"]
+    ended = java.server.run("kafka-transactions", "--bootstrap-server", java.bootstrap, *hanging)
+    assert ended.status == 0, ended.text
+    assert len(ended.stdout.splitlines()) == 1, "only the titles"
 
 
 @tool_check
