@@ -101,6 +101,10 @@ class ControllerLoop:
         """Whether this broker is the controller and has loaded the cluster state."""
         return self._controller.active
 
+    def name_of(self, topic_id: Uuid) -> str | None:
+        """Return the name of a topic while this broker is the controller, which knows it first."""
+        return self._controller.name_of(topic_id)
+
     def start(self) -> None:
         """Run for controller now, and again whenever there is none.
 

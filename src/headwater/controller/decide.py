@@ -123,6 +123,10 @@ class Controller:
     def active(self) -> bool:
         return self._term is not None
 
+    def name_of(self, topic_id: Uuid) -> str | None:
+        """Return the name of a topic; None if no topic has this id."""
+        return self._term.outstanding.state.by_id.get(topic_id) if self._term else None
+
     def use_settings(self, settings: ControllerSettings) -> list[Effect]:
         """Apply changed settings of the broker."""
         self._settings = settings

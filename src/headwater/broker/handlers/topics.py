@@ -204,7 +204,9 @@ def _refuse_ambiguous(name: str | None, topic_id: Uuid, times: int) -> None:
 
 def _deletable(context: Context, request: Request, name: str | None, topic_id: Uuid) -> str:
     """Return the name of the topic, if the client may delete it."""
-    resolved = context.metadata.name_of.get(topic_id) if name is None else name
+    resolved = context.controller.name_of(topic_id) if name is None else name
+    if resolved is None and not context.controller.active:
+        raise KafkaError(E.NOT_CONTROLLER)
     if resolved is None:
         raise KafkaError(E.UNKNOWN_TOPIC_ID, "no topic has this id")
     if not _may_delete(context, request, resolved):
