@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from kazoo.client import KazooClient
 import headwater
 from headwater.broker.registration import JoinError
 from headwater.errors import E
+from headwater.processes.child import NotStarted
 from headwater.testing import Broker, Cluster
 from headwater.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
@@ -286,6 +288,51 @@ def test_leaders_serve_while_the_store_is_away_and_everything_resumes(tmp_path):
         create(cluster, "after", 3, replicas=3)
         produce(cluster, "kept", ["after"], 3)
         assert consume(cluster, "kept", 3) == {"before", "meanwhile", "after"}
+
+
+def has_noted_the_leader(cluster, store, number: int) -> bool:
+    """Whether the broker's log dir has a mark of the store that is later than the last election."""
+    client = KazooClient(store.address)
+    client.start(timeout=30)
+    try:
+        elected = client.exists("/brokers/topics/kept/partitions/0/state").mzxid
+    finally:
+        client.stop()
+        client.close()
+    note = cluster.data_dir / f"broker-{number}" / "headwater-store-mark"
+    return json.loads(note.read_text())["zxid"] > elected
+
+
+def test_no_broker_joins_a_store_that_was_restored_from_an_older_copy(tmp_path):
+    folder, older, newest = (tmp_path / name for name in ("store", "older", "newest"))
+    settings = {**SESSION, "min.insync.replicas": 2}
+    with store_in(folder) as store, Cluster(3, settings, zookeeper=store.address) as cluster:
+        create(cluster, "kept", 1, replicas=3)
+        produce(cluster, "kept", ["on all replicas"], 1)
+        store.stop()
+        shutil.copytree(folder, older)
+        store.start()
+        lagging = cluster.leader("kept")
+        cluster.stop(lagging)
+        values = [f"on two replicas {number}" for number in range(20)]
+        produce(cluster, "kept", values, 1)
+        others = {1, 2, 3} - {lagging}
+        until(lambda: all(has_noted_the_leader(cluster, store, one) for one in others), "notes")
+        cluster.kill(*others)
+        store.kill()
+        folder.rename(newest)
+        older.rename(folder)
+        store.start()
+        for number in (lagging, *others):
+            with pytest.raises(NotStarted, match="restored from an older copy: this broker marked"):
+                cluster.start_broker(number)
+        store.kill()
+        folder.rename(older)
+        newest.rename(folder)
+        store.start()
+        cluster.start_broker(1, 2, 3)
+        cluster.wait_until_in_sync(["kept"])
+        assert consume(cluster, "kept", 21) == {"on all replicas", *values}
 
 
 def test_three_brokers_on_a_real_zookeeper_lose_no_record_with_their_leaders():

@@ -33,6 +33,7 @@ from headwater.broker.producer_ids import ProducerIdBlocks
 from headwater.broker.purgatory import Purgatory
 from headwater.broker.replica_host import BrokerReplicaHost
 from headwater.broker.storage_health import StorageHealth
+from headwater.broker.store_mark import StoreMark
 from headwater.broker.tick import Tick
 from headwater.broker.wall_clock import WallClockWatch
 from headwater.config.broker import BrokerSettings
@@ -70,6 +71,8 @@ class Parts:
     dispatch: Dispatch
     housekeeping: Housekeeping
     dynamic_config: DynamicConfig
+    store_mark: StoreMark | None
+    """None for an embedded store, which is in a log dir itself."""
 
 
 def compose(
@@ -128,6 +131,20 @@ def compose(
         Dispatch(context),
         Housekeeping(context, seams.tasks, health, local.reserve, local.own_time),
         dynamic_config,
+        _store_mark(context, local, log_dirs),
+    )
+
+
+def _store_mark(context: Context, local: LocalStore, log_dirs: LogDirs) -> StoreMark | None:
+    if not local.is_shared:
+        return None
+    return StoreMark(
+        local.store,
+        context.node_id,
+        context.files,
+        log_dirs.dirs,
+        context.off_loop,
+        asyncio.get_running_loop().call_later,
     )
 
 

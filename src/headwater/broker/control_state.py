@@ -1,5 +1,7 @@
 """The controller that this broker follows, and the state received from it."""
 
+from collections.abc import Callable
+
 from headwater.broker.callbacks import Latch
 from headwater.errors import E
 
@@ -16,6 +18,8 @@ class ControlState:
         # The controller has sent every partition of this broker; a full LeaderAndIsr says so.
         # Only then is a log without a partition a stray.
         self.assignment_known = Latch()
+        self.on_applied: Callable[[], None] = lambda: None
+        """Called after every LeaderAndIsr and UpdateMetadata that was applied."""
 
     def refuse(self, controller_epoch: int, broker_epoch: int) -> E:
         """NONE for a request of the newest controller to this registration of the broker.

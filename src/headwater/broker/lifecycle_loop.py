@@ -29,6 +29,11 @@ from headwater.broker.registration import (
     store_log_dirs,
 )
 from headwater.broker.server_connection import OnFrame, ServerConnection
+from headwater.broker.store_mark import (
+    older_store_text,
+    read_mark,
+    read_noted_mark,
+)
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
 from headwater.controller.store.metadata_store import (
@@ -51,6 +56,9 @@ log = logging.getLogger("headwater.server")
 
 ID_TIMEOUT_SESSIONS = 2
 """A registration with this broker's id that outlasts this many session timeouts is another broker's."""
+
+MARK_CHECKS, MARK_CHECK_S = 5, 1.0
+"""How often a start looks for its last mark in the store: a server of an ensemble may lag."""
 
 OpenStore: TypeAlias = Callable[[Seams, str], LocalStore]
 """Opens the metadata store in the first log dir; the simulator replaces it."""
@@ -132,7 +140,22 @@ class BrokerServer:
                     f"{settings.zookeeper_connect} {found} correct zookeeper.connect, or choose "
                     "another log.dirs"
                 )
+        await self._refuse_older(store)
         await self._wait_for_id(store)
+
+    async def _refuse_older(self, store: MetadataStore) -> None:
+        """Refuse a store that lacks the last mark of this broker."""
+        settings = self._boot_settings
+        noted = read_noted_mark(self.seams.files, settings.log_dirs)
+        found = 0
+        for _ in range(MARK_CHECKS):
+            found = await wait_for_reply(partial(read_mark, store, settings.node_id))
+            if found >= noted:
+                return
+            await asyncio.sleep(MARK_CHECK_S)
+        raise JoinError(
+            f"the metadata store was restored from an older copy: {older_store_text(found, noted)}"
+        )
 
     async def _wait_for_id(self, store: MetadataStore) -> None:
         settings, gone = self._boot_settings, Latch()
@@ -241,7 +264,9 @@ class BrokerServer:
         )
 
     async def _register(self) -> None:
-        registered = Latch()
+        registered, mark = Latch(), self.parts.store_mark
+        if mark is not None:
+            self.context.control.on_applied = mark.renew
 
         def on_registered(stat: Stat) -> None:
             self.context.control.broker_epoch = stat.czxid
@@ -249,6 +274,7 @@ class BrokerServer:
             note = self.parts.log_dirs.registered(stat.czxid)
             self.context.off_loop(note, _run_noted, Lane.FILES)
             registered.set()
+            self.context.control.on_applied()
             self.context.controller.start()
 
         self.registration = Registration(
@@ -257,6 +283,7 @@ class BrokerServer:
             self.context.metadata.cluster_id,
             on_registered,
             asyncio.get_running_loop().call_later,
+            lambda: mark.zxid if mark is not None else 0,
         )
         await wait_for_callback(registered.when_set)
 
@@ -346,6 +373,8 @@ class BrokerServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await wait_for_callback(self.registration.withdraw)
+                if self.parts.store_mark is not None:
+                    await wait_for_callback(self.parts.store_mark.mark)
         await self._end_flushes()
         await self._close_store()
         self._close_logs()
@@ -370,6 +399,9 @@ class BrokerServer:
         # A checkpoint still being written would overwrite the last one with older offsets.
         tasks = self.seams.tasks
         tasks.close()
+        if self.parts.store_mark is not None:
+            with contextlib.suppress(OSError):
+                self.parts.store_mark.note()
         self.parts.log_dirs.close(marks, tasks.run_all)
         local = self._local_store
         if local is not None:

@@ -3,13 +3,14 @@
 The czxid of a registration is the broker epoch; requests for an earlier epoch are refused. After a
 lost session the broker registers again; if the node of an earlier session still exists, it waits for
 that session to end instead of failing or hanging (KAFKA-7165). The broker does not
-register in a store that has lost its data or belongs to another cluster; it keeps its logs.
+register in a store that has lost its data, is older, or belongs to another cluster; it keeps its logs.
 """
 
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from headwater.broker.store_mark import older_store_text, read_mark
 from headwater.controller.store.metadata_store import (
     ANY_VERSION,
     MetadataStore,
@@ -34,7 +35,7 @@ from headwater.seams.timers import CallLater, Timer
 log = logging.getLogger(__name__)
 
 RECHECK_S = 60.0
-"""How often a broker checks again a store with a different cluster id."""
+"""How often a broker checks again a store that it stays out of."""
 
 
 class JoinError(Exception):
@@ -185,7 +186,8 @@ class PreviousRegistration:
 class Registration:
     """Keeps the broker registered; `on_registered` gets the stat of every registration.
 
-    Its czxid is the broker epoch, its ctime the store's time.
+    Its czxid is the broker epoch, its ctime the store's time. `last_mark` returns the transaction of the
+    last mark of the store, 0 if it was never marked.
     """
 
     def __init__(
@@ -195,6 +197,7 @@ class Registration:
         cluster_id: str,
         on_registered: Callable[[Stat], None],
         call_later: CallLater,
+        last_mark: Callable[[], int] = lambda: 0,
     ) -> None:
         self._store = store
         self._node = node
@@ -202,6 +205,7 @@ class Registration:
         self._path = BrokerNode.path(node.broker_id)
         self._on_registered = on_registered
         self._call_later = call_later
+        self._last_mark = last_mark
         self._recheck: Timer | None = None
         self._wanted = True
         store.on_session(self._session_changed)
@@ -230,7 +234,10 @@ class Registration:
         if isinstance(cluster_id, StoreError):
             log.warning("this broker could not register: %s", cluster_id)
         elif cluster_id == self._cluster_id:
-            self._store.create(self._path, self._node.encode(), self._created, ephemeral=True)
+            if self._last_mark():
+                read_mark(self._store, self._node.broker_id, self._mark_read)
+            else:
+                self._create()
         else:
             log.error(
                 "the metadata store %s, this broker belongs to cluster %s: it keeps its logs and "
@@ -239,6 +246,23 @@ class Registration:
                 self._cluster_id,
             )
             self._recheck = self._call_later(RECHECK_S, self._register)
+
+    def _mark_read(self, mark: int | StoreError) -> None:
+        if not self._wanted:
+            return
+        if isinstance(mark, StoreError):
+            log.warning("this broker could not register: %s", mark)
+        elif mark < self._last_mark():
+            log.error(
+                "the metadata store was restored from an older copy: %s",
+                older_store_text(mark, self._last_mark()),
+            )
+            self._recheck = self._call_later(RECHECK_S, self._register)
+        else:
+            self._create()
+
+    def _create(self) -> None:
+        self._store.create(self._path, self._node.encode(), self._created, ephemeral=True)
 
     def _created(self, result: str | StoreError) -> None:
         if not isinstance(result, StoreError) or result.kind in _PERHAPS_MADE:

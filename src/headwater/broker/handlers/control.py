@@ -118,6 +118,7 @@ class _Application:
             if gone:
                 context.topics_deleted(gone)
             context.control.assignment_known.set()
+        context.control.on_applied()
 
 
 def _apply(
@@ -168,6 +169,7 @@ def handle_update_metadata(
         if deleted:
             context.topics_deleted(deleted)
         context.control.metadata_known.set()
+        context.control.on_applied()
     return UpdateMetadataResponse(error_code=refusal)
 
 

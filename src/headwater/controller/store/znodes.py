@@ -25,6 +25,7 @@ CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 LOG_DIRS = "/headwater_log_dirs"
 BROKER_EPOCHS = "/headwater_broker_epochs"
+STORE_MARKS = "/headwater_store_marks"
 DEFAULT_ENTITY = "<default>"
 
 MAX_CONFIG_BYTES = 512 * 1024
@@ -36,7 +37,7 @@ PERSISTENT_PATHS = (
     "/cluster", "/brokers", BROKER_IDS, TOPICS, "/brokers/seqid", "/admin", DELETED_TOPICS,
     "/isr_change_notification", "/log_dir_event_notification", "/config", "/config/topics",
     "/config/clients", "/config/users", "/config/brokers", "/config/ips", CONFIG_CHANGES,
-    PRODUCER_ID_BLOCK, LOG_DIRS, BROKER_EPOCHS,
+    PRODUCER_ID_BLOCK, LOG_DIRS, BROKER_EPOCHS, STORE_MARKS,
 )  # fmt: skip
 """The paths to create first; parents come before their children."""
 
@@ -155,6 +156,11 @@ class LogDirsNode:
     def decode(cls, broker_id: int, data: bytes) -> "LogDirsNode":
         value = _decode(cls.path(broker_id), data, "directories")
         return cls({str(at): str(path) for at, path in value["directories"].items()})
+
+
+def store_mark_path(broker_id: int) -> str:
+    """The node that a broker writes after control requests; its mzxid counts, it has no content."""
+    return f"{STORE_MARKS}/{broker_id}"
 
 
 def encode_broker_epochs(epochs: Mapping[int, int]) -> bytes:

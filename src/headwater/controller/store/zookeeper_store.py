@@ -166,7 +166,7 @@ class ZooKeeperStore:
         self._lease_ends_ms = 0
         self._next_proof_ms = 0
         self._lives = 0
-        self._seen_zxid = 0
+        self._seen_zxid = 0  # kazoo's own is 0 once its session has expired
         self._stopping: threading.Thread | None = None
         self._begin()
 
@@ -309,6 +309,7 @@ class ZooKeeperStore:
             call.sent = False  # a read is sent again when the connection is back
             return
         self._extend_lease(call.sent_ms)
+        self._seen_zxid = max(self._seen_zxid, self._kazoo.last_zxid)
         if failure is not None:
             self._answer(call, error_from(failure, call.path))
             return
@@ -478,7 +479,6 @@ class ZooKeeperStore:
     def _lose(self, reason: str) -> None:
         log.warning("lost session %#x with the metadata store: %s", self._session_id, reason)
         lost = self._kazoo
-        self._seen_zxid = max(self._seen_zxid, lost.last_zxid)
         self._lives += 1
         self._open = self._connected = False
         self._armed.clear()

@@ -261,7 +261,9 @@ def offsets_of_transactions(s: Scene) -> None:
         s.ask("no topic", offsets(name, me, group, "absent", 3), version)
         s.ask("another epoch", offsets(name, expecting(who, 1), group, "settled", 3), version)
         s.ask(
-            "another producer", offsets(name, me | {"producer_id": 99}, group, "settled", 3), version
+            "another producer",
+            offsets(name, me | {"producer_id": 99}, group, "settled", 3),
+            version,
         )
         if version >= 3:
             gone = offsets(name, me, group, "settled", 3, member_id="gone", generation_id=4)
