@@ -61,6 +61,8 @@ from tests.unit.broker.live import Closed, until
 
 MANY = 10_000
 MOST_TIMES = 16
+BACKGROUND = 64 * 1024
+"""What timers of the broker may allocate meanwhile."""
 """The bytes that the broker may take for each byte of the longest request, beside a MiB."""
 MIB = 1 << 20
 HERE = SimpleNamespace(gone=False)
@@ -290,7 +292,7 @@ def test_a_long_request_takes_bounded_memory(live, traced_memory, make):
     count = min(MANY, most)
     request, _, version = make(count)
     size, peak = peak_memory(live, request, version)
-    assert peak <= MOST_TIMES * size + MIB * count // most + ROOMY_BUFFER
+    assert peak <= MOST_TIMES * size + MIB * count // most + ROOMY_BUFFER + BACKGROUND
 
 
 @pytest.mark.parametrize("make", CONTROLLERS, ids=lambda make: make.__name__)
