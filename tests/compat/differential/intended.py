@@ -69,10 +69,6 @@ INTENDED = [
         "reassign_partitions", "none (v*", "error_message", "", None,
         "Without an error there is no message.",
     ),
-    Row(
-        "produce_what_belongs_to_a_transaction", "batch (v*", "*log_start_offset", -1, 0,
-        "The leader names its log start also where the coordinator of the transaction refuses.",
-    ),
     # -- not served yet
     Row(
         "*", "*", "*configs.remote.*", ANY, "nothing",
