@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 WORKER_LATE = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to start, a limit that cannot be configured."""
 ATTEMPTS = 3
+_repeated: list[str] = []
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,11 +39,17 @@ def pytest_runtest_protocol(item, nextitem):
         late = any(report.failed and WORKER_LATE in report.longreprtext for report in reports)
         if not late or attempt == ATTEMPTS:
             break
+        _repeated.append(item.nodeid)
         item._initrequest()
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+def pytest_terminal_summary(terminalreporter):
+    for test in _repeated:
+        terminalreporter.write_line(f"repeated, Spark did not wait for a Python worker: {test}")
 
 
 def pytest_collection_modifyitems(items):

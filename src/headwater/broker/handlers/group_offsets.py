@@ -7,7 +7,7 @@ has no right to; the shard of the group handles the rest.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headwater.broker.context import Context
 from headwater.broker.handlers.shard_calls import Gather, call_shard
@@ -166,26 +166,27 @@ def _commit_command(
 
 
 def _commit_response(body: OffsetCommitRequest, errors: Iterable[E]) -> OffsetCommitResponse:
-    """Return the response; it consumes the errors one by one while it is encoded."""
+    topics = partition_errors(
+        body.topics,
+        errors,
+        OffsetCommitResponse.OffsetCommitResponseTopic,
+        OffsetCommitResponse.OffsetCommitResponsePartition,
+    )
+    return OffsetCommitResponse(topics=topics)
+
+
+def partition_errors(topics: list[Any], errors: Iterable[E], topic_row: Any, row: Any) -> list[Any]:
+    """Return the rows of a commit's response; they take the errors one by one while they are encoded."""
     rest = iter(errors)
 
-    def of_partition(
-        partition: OffsetCommitRequest.OffsetCommitRequestPartition,
-    ) -> OffsetCommitResponse.OffsetCommitResponsePartition:
-        return OffsetCommitResponse.OffsetCommitResponsePartition(
-            partition_index=partition.partition_index, error_code=next(rest)
-        )
+    def of_partition(partition: Any) -> Any:
+        return row(partition_index=partition.partition_index, error_code=next(rest))
 
-    def of_topic(
-        topic: OffsetCommitRequest.OffsetCommitRequestTopic,
-    ) -> OffsetCommitResponse.OffsetCommitResponseTopic:
-        return OffsetCommitResponse.OffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=each(topic.partitions, of_partition),
-        )
+    def of_topic(topic: Any) -> Any:
+        partitions = each(topic.partitions, of_partition)
+        return topic_row(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
-    return OffsetCommitResponse(topics=each(body.topics, of_topic))
+    return each(topics, of_topic)
 
 
 # -- fetch

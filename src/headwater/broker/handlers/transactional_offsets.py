@@ -9,10 +9,15 @@ from functools import partial
 from itertools import chain, repeat
 
 from headwater.broker.context import Context
-from headwater.broker.handlers.group_offsets import PIECE, OffsetTopics, new_offset
+from headwater.broker.handlers.group_offsets import (
+    PIECE,
+    OffsetTopics,
+    new_offset,
+    partition_errors,
+)
 from headwater.broker.handlers.shard_calls import Gather, call_shard
 from headwater.broker.request import Request
-from headwater.broker.turns import Steps, each
+from headwater.broker.turns import Steps
 from headwater.coordination.groups.offsets import (
     CommitOffsets,
     CommitOffsetsInTransaction,
@@ -173,23 +178,10 @@ def _as_group_error(error: E) -> E:
 
 
 def _response(body: TxnOffsetCommitRequest, errors: Iterable[E]) -> TxnOffsetCommitResponse:
-    """Return the response; it consumes the errors one by one while it is encoded."""
-    rest = iter(errors)
-
-    def of_partition(
-        partition: TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition,
-    ) -> TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition:
-        return TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(
-            partition_index=partition.partition_index, error_code=next(rest)
-        )
-
-    def of_topic(
-        topic: TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic,
-    ) -> TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic:
-        return TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=each(topic.partitions, of_partition),
-        )
-
-    return TxnOffsetCommitResponse(topics=each(body.topics, of_topic))
+    topics = partition_errors(
+        body.topics,
+        errors,
+        TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
+        TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition,
+    )
+    return TxnOffsetCommitResponse(topics=topics)
