@@ -12,6 +12,7 @@ from tests.compat.client import Unavailable
 from tests.compat.start_broker import start_broker
 from tests.compat.three_brokers import start_three_brokers
 from tests.compat.tool_server import ToolServer
+from tests.compat.transactions.programs import transactional_clients
 
 HERE = Path(__file__).parent
 
@@ -50,9 +51,18 @@ def tool_server():
 
 
 @pytest.fixture(scope="session")
-def clients(kafka_address, tool_server):
+def transactional():
+    """The clients with transactions, each in a program that starts when first asked for."""
+    made = transactional_clients()
+    yield made
+    for client in made.values():
+        client.close()
+
+
+@pytest.fixture(scope="session")
+def clients(kafka_address, tool_server, transactional):
     """The clients, each made when first asked for."""
-    return matrix.Clients(kafka_address, tool_server)
+    return matrix.Clients(kafka_address, tool_server, transactional)
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +72,7 @@ def three_brokers():
 
 
 @pytest.fixture(scope="session")
-def cells(request, tool_server):
+def cells(request, tool_server, transactional):
     """Starts every cell that this run has collected, and the brokers that they need."""
     collected = [item.callspec.params["cell"] for item in request.session.items if _is_cell(item)]
     on_three = [cell for cell in collected if matrix.needs_three_brokers(cell)]
@@ -72,7 +82,7 @@ def cells(request, tool_server):
         run_alone = partial(matrix.run_cell, clients=clients, broker=broker)
     if on_three:
         brokers = request.getfixturevalue("three_brokers")
-        clients = matrix.Clients(brokers.bootstrap, tool_server)
+        clients = matrix.Clients(brokers.bootstrap, tool_server, transactional)
         kills = Kills(brokers, matrix.killed_under(on_three, clients))
         run_on_three = partial(
             matrix.run_cluster_cell, clients=clients, brokers=brokers, kills=kills

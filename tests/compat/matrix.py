@@ -1,7 +1,7 @@
 """The matrix: the clients by name, the checks by name, and the tables they make."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from tests.compat.broker_under_test import BrokerUnderTest
@@ -18,6 +18,7 @@ from tests.compat.checks import (
 )
 from tests.compat.checks.cluster_tools import CLUSTER_TOOL_CHECKS
 from tests.compat.checks.kills import FILTERS, KILL_CHECKS, Kills, show_what_lacks_replicas
+from tests.compat.checks.transactions import TRANSACTION_CHECKS
 from tests.compat.client import Client, Unavailable
 from tests.compat.clients.aiokafka_client import Aiokafka
 from tests.compat.clients.confluent import Confluent
@@ -27,6 +28,7 @@ from tests.compat.clients.kafka_python import KafkaPython
 from tests.compat.clients.kcat import Kcat
 from tests.compat.three_brokers import ThreeBrokers
 from tests.compat.tool_server import ToolServer
+from tests.compat.transactions.programs import TransactionalClient, transactional_clients
 
 ROWS_FROM = (admin, groups, reading, records, cluster)
 """The modules that fill CHECKS and CLUSTER_CHECKS, in the order of the tables' rows."""
@@ -36,6 +38,8 @@ _PLAIN: dict[str, Callable[[str], Client]] = {
 CLIENTS = [*_PLAIN, JavaTools.name]
 CLUSTER_CLIENTS = [name for name in CLIENTS if name != Kcat.name]
 TOOLS, CLUSTER_TOOLS = "works", "works on three"
+TRANSACTIONAL_CLIENTS = list(transactional_clients())
+ONE, THREE = "transactions: {}", "transactions on three: {}"
 TABLES = [
     ("Clients by what they did", CLIENTS, list(CHECKS)),
     ("Clients on three brokers", CLUSTER_CLIENTS, [*CLUSTER_CHECKS, *KILL_CHECKS]),
@@ -45,16 +49,29 @@ TABLES = [
         [CLUSTER_TOOLS],
         [*CLUSTER_TOOL_CHECKS, FILTERS],
     ),
+    ("Transactions", TRANSACTIONAL_CLIENTS, [*map(ONE.format, TRANSACTION_CHECKS)]),
+    (
+        "Transactions on three brokers",
+        TRANSACTIONAL_CLIENTS,
+        [*map(THREE.format, TRANSACTION_CHECKS)],
+    ),
 ]
-CLIENT_CELLS, CLUSTER_CELLS, TOOL_CELLS, CLUSTER_TOOL_CELLS = (
-    [Cell(client, check) for check in rows for client in columns] for _, columns, rows in TABLES
-)
+(
+    CLIENT_CELLS,
+    CLUSTER_CELLS,
+    TOOL_CELLS,
+    CLUSTER_TOOL_CELLS,
+    TRANSACTION_CELLS,
+    CLUSTER_TRANSACTION_CELLS,
+) = ([Cell(client, check) for check in rows for client in columns] for _, columns, rows in TABLES)
 _SLOW = ("group", "commits", "offset resets", "kafka-")
 
 
 def needs_three_brokers(cell: Cell) -> bool:
     """Whether a cell is one of the tables of three brokers."""
-    return cell.client == CLUSTER_TOOLS or cell.check in {*CLUSTER_CHECKS, *KILL_CHECKS}
+    if cell.client == CLUSTER_TOOLS or cell in CLUSTER_TRANSACTION_CELLS:
+        return True
+    return cell.check in {*CLUSTER_CHECKS, *KILL_CHECKS}
 
 
 def needs_kills(cell: Cell) -> bool:
@@ -79,7 +96,10 @@ def in_order(cells: Iterable[Cell]) -> list[Cell]:
 class Clients:
     """The clients of one broker, made on first use."""
 
-    def __init__(self, bootstrap: str, server: ToolServer):
+    def __init__(
+        self, bootstrap: str, server: ToolServer, transactional: Mapping[str, TransactionalClient]
+    ):
+        self.transactional = transactional
         self._bootstrap = bootstrap
         self._server = server
         self._made: dict[str, Client] = {}
@@ -103,14 +123,24 @@ class Clients:
 
 def run_cell(cell: Cell, clients: Clients, broker: BrokerUnderTest) -> None:
     """Runs one cell to its end; an assertion or a refusal is a failure."""
-    if cell.client == TOOLS:
+    if cell in TRANSACTION_CELLS:
+        _run_transactions(cell, clients, broker)
+    elif cell.client == TOOLS:
         tools.TOOL_CHECKS[cell.check](clients.java_tools(), broker)
     else:
         CHECKS[cell.check](clients.client(cell.client), broker)
 
 
+def _run_transactions(cell: Cell, clients: Clients, broker: BrokerUnderTest) -> None:
+    check = TRANSACTION_CHECKS[cell.check.partition(": ")[2]]
+    check(clients.transactional[cell.client], broker)
+
+
 def run_cluster_cell(cell: Cell, clients: Clients, brokers: ThreeBrokers, kills: Kills) -> None:
     """Runs one cell of three brokers to its end."""
+    if cell in CLUSTER_TRANSACTION_CELLS:
+        _run_transactions(cell, clients, brokers)
+        return
     if cell.client == CLUSTER_TOOLS:
         java = clients.java_tools()
         if cell.check == FILTERS:

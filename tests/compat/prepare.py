@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tools.class_archive import ArchiveUnavailable
 from tools.class_archive import make as make_class_archive
 from tools.jars import SETS, JarsUnavailable, jars
+from tools.java import KAFKA
 
 from tests.compat.client import Unavailable
 from tests.compat.clients import franz
@@ -17,7 +18,8 @@ from tests.compat.tool_server import compiled
 
 STEPS: dict[str, Callable[[], object]] = {
     **{f"jars of {name}": lambda name=name: jars(name) for name in SETS},  # type: ignore[misc]
-    "the server of the Java tools": compiled,
+    "the server of the Java tools": lambda: compiled("ToolServer", KAFKA),
+    "the transactions of the Java clients": lambda: compiled("Transactions", "kafka-clients-3.9.2"),
     "the franz-go program": franz.build,
     "kcat": lambda: Kcat("nowhere:0"),
     "the archive of Spark's classes": make_class_archive,

@@ -27,3 +27,17 @@ def test_client_does_check_on_three_brokers(finish):
 @pytest.mark.parametrize("cell", matrix.CLUSTER_TOOL_CELLS, ids=lambda cell: cell.check)
 def test_tool_works_on_three_brokers(finish):
     finish()
+
+
+@pytest.mark.parametrize(
+    "cell", matrix.TRANSACTION_CELLS, ids=lambda cell: f"{cell.client}-{cell.check}"
+)
+def test_transactions(finish):
+    finish()
+
+
+@pytest.mark.parametrize(
+    "cell", matrix.CLUSTER_TRANSACTION_CELLS, ids=lambda cell: f"{cell.client}-{cell.check}"
+)
+def test_transactions_on_three_brokers(finish):
+    finish()

@@ -3,7 +3,8 @@
 //	franz BOOTSTRAP VERB < request.json > answer.json
 //
 // The answer is {"result": ...} or {"error": "TOPIC_ALREADY_EXISTS"}. The verbs "member" and
-// "writer" run until SIGTERM instead, and print one JSON event a line.
+// "writer" run until SIGTERM instead, and print one JSON event a line. "franz transactions" answers
+// requests until its input ends.
 package main
 
 import (
@@ -86,6 +87,10 @@ var verbs = map[string]verb{
 }
 
 func main() {
+	if os.Args[1] == "transactions" {
+		transactions()
+		return
+	}
 	var request Request
 	if err := json.NewDecoder(os.Stdin).Decode(&request); err != nil {
 		fmt.Fprintln(os.Stderr, "bad request:", err)
@@ -109,8 +114,10 @@ func answer(result any, err error) {
 	_ = json.NewEncoder(os.Stdout).Encode(out)
 }
 
+func seeds(bootstrap string) []string { return strings.Split(bootstrap, ",") }
+
 func connect(seed string, more ...kgo.Opt) (*kgo.Client, error) {
-	options := append([]kgo.Opt{kgo.SeedBrokers(strings.Split(seed, ",")...), kgo.ClientID("franz")}, more...)
+	options := append([]kgo.Opt{kgo.SeedBrokers(seeds(seed)...), kgo.ClientID("franz")}, more...)
 	return kgo.NewClient(options...)
 }
 

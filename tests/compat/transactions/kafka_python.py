@@ -1,0 +1,114 @@
+"""Transactions of kafka-python."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka.errors import (
+    InvalidProducerEpochError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+)
+
+WAIT_S = 180
+BATCH = 7
+PATIENCE_MS = 3000
+
+
+class Transactional:
+    """A transactional producer after `init_transactions`."""
+
+    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int):
+        self._sent: list[Any] = []
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap.split(","),
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            max_block_ms=WAIT_S * 1000,
+        )
+        self._producer.init_transactions()
+
+    def begin(self) -> None:
+        self._sent.clear()
+        self._producer.begin_transaction()
+
+    def send(self, topic: str, rows: list[tuple[int, bytes]]) -> None:
+        for partition, value in rows:
+            self._sent.append(self._producer.send(topic, value, partition=partition))
+
+    def flush(self) -> None:
+        self._producer.flush(WAIT_S)
+        for sent in self._sent:
+            sent.get(WAIT_S)
+
+    def send_offsets(self, offsets: dict[TopicPartition, OffsetAndMetadata], member: Any) -> None:
+        self._producer.send_offsets_to_transaction(offsets, member)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        self._producer.abort_transaction()
+
+    def close(self) -> None:
+        self._producer.close(WAIT_S)
+
+
+def kind_of(problem: Exception) -> str:
+    """What its user must do."""
+    if isinstance(problem, ProducerFencedError | InvalidProducerEpochError):
+        return "fatal"
+    return "retriable" if isinstance(problem, KafkaTimeoutError) else "abortable"
+
+
+def _consumer(bootstrap: str, isolation: str, group: str | None = None) -> KafkaConsumer:
+    return KafkaConsumer(
+        bootstrap_servers=bootstrap.split(","),
+        group_id=group,
+        isolation_level=isolation,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+
+
+def read(
+    bootstrap: str, topic: str, partitions: int, isolation: str
+) -> Iterator[tuple[int, bytes]]:
+    """Reads all partitions from their start, without end."""
+    with closing(_consumer(bootstrap, isolation)) as consumer:
+        consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])
+        consumer.seek_to_beginning()
+        while True:
+            for records in consumer.poll(PATIENCE_MS).values():
+                yield from ((record.partition, record.value) for record in records)
+
+
+def transform(
+    bootstrap: str, source: str, target: str, group: str, transactional_id: str, count: int
+) -> None:
+    """Copies `count` records with their offsets; aborts every third transaction and does it again."""
+    producer = Transactional(bootstrap, transactional_id, 60000)
+    with closing(producer), closing(_consumer(bootstrap, "read_committed", group)) as consumer:
+        consumer.subscribe([source])
+        done = turn = 0
+        while done < count:
+            polled = consumer.poll(PATIENCE_MS, max_records=BATCH)
+            if not polled:
+                continue
+            producer.begin()
+            for place, records in polled.items():
+                producer.send(target, [(place.partition, record.value) for record in records])
+            read_to = {
+                place: OffsetAndMetadata(records[-1].offset + 1, "", -1)
+                for place, records in polled.items()
+            }
+            producer.send_offsets(read_to, consumer.group_metadata())
+            turn += 1
+            if turn % 3:
+                producer.commit()
+                done += sum(map(len, polled.values()))
+                continue
+            producer.abort()
+            for place in polled:
+                consumer.seek(place, consumer.committed(place) or 0)
