@@ -1,4 +1,4 @@
-"""Builds the compiled record codec and the compiled fast paths of `send` and of produce requests.
+"""Builds the compiled record codec, the fast paths of `send` and of produce requests, and the key map.
 
 Without Cython or a C compiler the package still installs and uses these parts in plain Python.
 HEADWATER_REQUIRE_COMPILED=1 makes a failing compiler an error; releases are built with it.
@@ -15,6 +15,7 @@ SHARED = ["src/headwater/records/_codec.pxd", "src/headwater/records/_codec_hash
 SLOTS = "src/headwater/_slots.pxi"
 FAST_SEND = "src/headwater/client/producer/_fast_send.pyx"
 FAST_PRODUCE = "src/headwater/broker/_fast_produce.pyx"
+KEY_MAP = "src/headwater/log/compaction/_key_map.pyx"
 
 
 def extensions() -> list[Extension]:
@@ -32,8 +33,12 @@ def extensions() -> list[Extension]:
     fast_produce = Extension(
         "headwater.broker._fast_produce", [FAST_PRODUCE], depends=[FAST_PRODUCE, SLOTS]
     )
+    key_map = Extension("headwater.log.compaction._key_map", [KEY_MAP], depends=[KEY_MAP])
     modules: list[Extension] = cythonize(
-        [codec, fast_send, fast_produce], build_dir="build", include_path=["src"], quiet=True
+        [codec, fast_send, fast_produce, key_map],
+        build_dir="build",
+        include_path=["src"],
+        quiet=True,
     )
     for module in modules:
         module.optional = not required  # set after cythonize, which drops it

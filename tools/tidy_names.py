@@ -43,6 +43,8 @@ UNCALLED: dict[str, str] = {
     "ZooKeeperStore": _CLUSTER,
     "wait_closed": _CLUSTER,
     "stage_built": _TRANSACTIONS,
+    "CleaningPass": "the log cleaner of the broker will run it",
+    "replace_segments": "the log cleaner of the broker will call it",
     "delete_horizon_ms": "for compaction: when a tombstone may go",
     "CLEANER_POINTS": "for compaction: Kafka's file name, which recovery must know",
     "state_change": "Kafka's third log",

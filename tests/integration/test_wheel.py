@@ -25,6 +25,7 @@ COMPILED = [
     "headwater/records/_codec",
     "headwater/client/producer/_fast_send",
     "headwater/broker/_fast_produce",
+    "headwater/log/compaction/_key_map",
 ]
 
 pytestmark = pytest.mark.timeout(300)

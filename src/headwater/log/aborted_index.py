@@ -40,11 +40,6 @@ class AbortedIndex(IndexFile):
         for _, *aborted in self.ENTRY.iter_unpack(self.entries):
             yield AbortedTransaction(*aborted)
 
-    def load(self) -> None:
-        """Read the file if it was not read yet: `damaged` is known after that."""
-        if self._entries is None:
-            self._load()
-
     def overlapping(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
         """Return the transactions with offsets from `start` to before `end`.
 

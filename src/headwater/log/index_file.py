@@ -35,6 +35,11 @@ class IndexFile:
         entries = self._entries  # read once: the owner may release it while a file thread reads
         return self._load() if entries is None else entries
 
+    def load(self) -> None:
+        """Read the file if it was not read yet: `damaged` is known after that."""
+        if self._entries is None:
+            self._load()
+
     @property
     def count(self) -> int:
         """The number of entries."""

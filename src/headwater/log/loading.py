@@ -21,10 +21,10 @@ from headwater.log.index_rebuild import (
     replay_producers,
     walk_tail,
 )
-from headwater.log.log_segments import LogSegments
+from headwater.log.log_segments import LogSegments, rename_all, unlink_segment
 from headwater.log.partition_log import LogState, PartitionLog
 from headwater.log.producers import ProducerStates
-from headwater.log.segment import DELETED, LOG, DamagedSegment, Segment
+from headwater.log.segment import CLEANED, DELETED, LOG, SWAP, DamagedSegment, Segment
 from headwater.log.truncation_note import read_note
 from headwater.model import ZERO_UUID, Uuid
 from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, OVERHEAD, RawHeader
@@ -40,8 +40,6 @@ from headwater.seams.files import Buffer
 
 log = logging.getLogger(__name__)
 
-CLEANED = ".cleaned"
-SWAP = ".swap"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -144,10 +142,9 @@ class LogLoader:
         directory = self._segments.directory
         names = self._clear_leftovers(self._files.listdir(directory))
         for name in names:
-            stem = name.removesuffix(LOG)
-            if name.endswith(LOG) and len(stem) == 20 and stem.isdecimal():
-                size = self._files.path_size(f"{directory}/{name}")
-                segment = Segment(self._files, self._descriptors, directory, int(stem), size)
+            if _is_segment(name):
+                base, size = int(name[: -len(LOG)]), self._files.path_size(f"{directory}/{name}")
+                segment = Segment(self._files, self._descriptors, directory, base, size)
                 segment.created_ms = self._now_ms
                 self._segments.adopt(segment)
         if not len(self._segments):
@@ -169,15 +166,55 @@ class LogLoader:
         """Clean up after a crash: remove deleted and unfinished files, finish complete swaps."""
         directory = self._segments.directory
         for name in names:
-            path = f"{directory}/{name}"
             if name.endswith((DELETED, CLEANED, ".tmp")):
-                self._files.unlink(path)
-            elif name.endswith(SWAP):
-                if self._files.exists(path.removesuffix(SWAP)):
-                    self._files.unlink(path)
-                else:
-                    self._files.rename(path, path.removesuffix(SWAP))
+                self._files.unlink(f"{directory}/{name}")
+        swapping = [name for name in names if name.endswith(SWAP)]
+        for name in swapping:
+            if name.endswith(LOG + SWAP):
+                self._finish_swap(f"{directory}/{name.removesuffix(LOG + SWAP)}", names)
+        for name in swapping:
+            # Indexes without their segment: the swap had not begun.
+            if self._files.exists(f"{directory}/{name}"):
+                self._files.unlink(f"{directory}/{name}")
+        if swapping:
+            self._files.sync_dir(directory)
         return self._files.listdir(directory)
+
+    def _finish_swap(self, stem: str, names: list[str]) -> None:
+        """Put a new segment of compaction in place of the old ones that it covers.
+
+        While the old `.log` of the same name is there, all files of that name are old (`replace`).
+        """
+        base = int(stem.rpartition("/")[2])
+        size = self._files.path_size(stem + LOG + SWAP)
+        swapped = Segment(
+            self._files, self._descriptors, self._segments.directory, base, size, suffix=SWAP
+        )
+        end = self._sound_end(swapped)
+        bases = [int(name[: -len(LOG)]) for name in names if _is_segment(name)]
+        if self._files.exists(stem + LOG):
+            if end == base or end not in bases:
+                log.warning("%s is damaged; the segments that it was made of stay", swapped.path)
+                return
+            unlink_segment(self._files, stem)
+        for other in bases:
+            if base < other < end:
+                unlink_segment(self._files, f"{self._segments.directory}/{other:020d}")
+        rename_all(self._files, stem, SWAP, "")
+        self.report.repairs.append(f"{stem}{LOG} from an unfinished swap of compaction")
+
+    def _sound_end(self, segment: Segment) -> int:
+        """Return where the batches of a segment end, up to the first damaged one."""
+        end = segment.base_offset
+        try:
+            for position, header in headers(segment):
+                _require_whole(segment, position)
+                end = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        except DamagedSegment as damage:
+            log.warning("a segment of an unfinished swap is damaged: %s", damage)
+        finally:
+            self._descriptors.close_path(segment.path)
+        return end
 
     def _find_traces(self) -> None:
         offsets = snapshots.offsets(self._files, self._segments.directory)
@@ -394,6 +431,11 @@ class LogLoader:
             )  # fmt: skip
         if report.repairs:
             log.warning("%s: rebuilt %s", where, ", ".join(report.repairs))
+
+
+def _is_segment(name: str) -> bool:
+    stem = name.removesuffix(LOG)
+    return name.endswith(LOG) and len(stem) == 20 and stem.isdecimal()
 
 
 def _require_whole(segment: Segment, position: int) -> int:

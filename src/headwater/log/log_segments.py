@@ -1,7 +1,7 @@
 """The segments of one log, in the order of their offsets; the last one is active and grows.
 
 This class alone changes the list of segments. Truncation drops from its end, retention from its
-start, a roll adds to it; compaction will replace whole segments here. Readers skip gaps
+start, a roll adds to it, and compaction replaces sealed segments. Readers skip gaps
 between batches, and segments without a batch at or above their offset.
 
 Reading never waits for the disk on the owner's thread: a reader thread fetches what the page cache
@@ -12,14 +12,22 @@ lacks (`slices.py`). A wrong index is rebuilt from the batches; damaged batches 
 import errno
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
 from headwater.log.descriptors import EXHAUSTED, Descriptors
 from headwater.log.index_rebuild import rebuild_aborted, rebuild_indexes, walk_tail
-from headwater.log.segment import JITTER_SHARES, DamagedSegment, Segment
+from headwater.log.segment import (
+    CLEANED,
+    JITTER_SHARES,
+    LOG,
+    SUFFIXES,
+    SWAP,
+    DamagedSegment,
+    Segment,
+)
 from headwater.log.settings import LogSettings
 from headwater.log.slices import Cold, FileSlice
 from headwater.model import TopicPartition
@@ -37,7 +45,7 @@ class LogSegments:
     """The segments of one log."""
 
     __slots__ = (
-        "_descriptors", "_list", "_warm", "active", "directory", "draw", "files", "garbage",
+        "_descriptors", "_list", "_replaced", "_warm", "active", "directory", "draw", "files", "garbage",
         "on_damage", "settings", "size", "topic_partition", "unsaved_from",
     )  # fmt: skip
 
@@ -64,6 +72,8 @@ class LogSegments:
         self.garbage: list[str] = []
         # The sealed segments read most recently: only their indexes stay in memory.
         self._warm: list[Segment] = []
+        # How many segments compaction has replaced: their renamed files need different names.
+        self._replaced = 0
         # Draws the share of segment.jitter.ms that a new segment gets.
         self.draw: Callable[[int], int] = _no_jitter
         # The indexes of all segments before this offset are synced.
@@ -303,6 +313,31 @@ class LogSegments:
         self._discard(segment)
         return segment
 
+    def replace(self, base_offsets: Sequence[int], size: int, now_ms: int) -> bool:
+        """Replace sealed segments by the new segment of `size` bytes that compaction made of them.
+
+        Return False, with nothing changed, unless these segments are in the list. A start after a
+        crash finds either all of the old files, or the whole new segment (`loading.py`).
+        """
+        rank = self.rank(base_offsets[0])
+        olds = self._list[rank : rank + len(base_offsets)]
+        if [old.base_offset for old in olds] != list(base_offsets) or self.active in olds:
+            return False
+        stem = olds[0].stem
+        rename_all(self.files, stem, CLEANED, SWAP)
+        for old in olds:
+            self._replaced += 1
+            self.garbage.extend(old.move_aside(self._replaced))
+            self.size -= old.size
+            if old in self._warm:
+                self._warm.remove(old)
+        rename_all(self.files, stem, SWAP, "")
+        new = Segment(self.files, self._descriptors, self.directory, base_offsets[0], size)
+        new.created_ms = now_ms
+        self._list[rank : rank + len(olds)] = [new]
+        self.size += size
+        return True
+
     def undo_append(self, active: Segment, size: int, log_end: int, error: Exception) -> None:
         """After a failed write, unlink the segments after `active` and cut it back to `size`."""
         while self.active is not active:
@@ -374,6 +409,21 @@ class LogSegments:
         except DamagedSegment as damage:
             self.on_damage(str(damage))
             raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {damage}") from damage
+
+
+def rename_all(files: Files, stem: str, old: str, new: str) -> None:
+    """Rename the files of one segment from one suffix to another, the `.log` last."""
+    for suffix in reversed(SUFFIXES):
+        if files.exists(stem + suffix + old):
+            files.rename(stem + suffix + old, stem + suffix + new)
+
+
+def unlink_segment(files: Files, stem: str) -> None:
+    """Unlink the files of a segment, the `.log` last; without it they are those of another one."""
+    if files.exists(stem + LOG):
+        for suffix in reversed(SUFFIXES):
+            if files.exists(stem + suffix):
+                files.unlink(stem + suffix)
 
 
 def _no_jitter(_: int) -> int:

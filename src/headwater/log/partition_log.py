@@ -403,6 +403,14 @@ class PartitionLog:
         self.advance_start(start)
         return segment
 
+    def replace_segments(self, base_offsets: Sequence[int], size: int) -> bool:
+        """Swap in what compaction made of these segments; False if they are not in the log any more."""
+        before = self.size
+        if not self.segments.replace(base_offsets, size, self.staging.now_ms):
+            return False
+        self._unflushed_from -= before - self.size
+        return True
+
     # -- flushing
 
     def flush_due(self, now_ms: int, looked_ms: int) -> bool:

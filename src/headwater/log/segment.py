@@ -23,6 +23,8 @@ INDEX = ".index"
 TIME_INDEX = ".timeindex"
 ABORTED_INDEX = ".txnindex"
 DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, ABORTED_INDEX)
 
 REMEMBERED = 256
@@ -60,6 +62,7 @@ class Segment:
         "jitter",
         "max_timestamp",
         "max_timestamp_offset",
+        "moving_to",
         "path",
         "ready",
         "resumes",
@@ -73,18 +76,27 @@ class Segment:
     )  # fmt: skip
 
     def __init__(
-        self, files: Files, descriptors: Descriptors, directory: str, base_offset: int, size: int
+        self,
+        files: Files,
+        descriptors: Descriptors,
+        directory: str,
+        base_offset: int,
+        size: int,
+        suffix: str = "",
     ) -> None:
+        """Open the files of a segment; `suffix` follows their names until compaction swaps them in."""
         self._files = files
         self._descriptors = descriptors
         self.base_offset = base_offset
         self.stem = f"{directory}/{base_offset:020d}"
-        self.path = self.stem + LOG
+        self.path = self.stem + LOG + suffix
+        # The file's next path, from shortly before it is renamed.
+        self.moving_to = ""
         self.size = size
         fresh = size == 0
-        self.index = OffsetIndex(files, self.stem + INDEX, fresh=fresh)
-        self.time_index = TimeIndex(files, self.stem + TIME_INDEX, fresh=fresh)
-        self.aborted = AbortedIndex(files, self.stem + ABORTED_INDEX)
+        self.index = OffsetIndex(files, self.stem + INDEX + suffix, fresh=fresh)
+        self.time_index = TimeIndex(files, self.stem + TIME_INDEX + suffix, fresh=fresh)
+        self.aborted = AbortedIndex(files, self.stem + ABORTED_INDEX + suffix)
         self.created_ms = -1
         # The share of segment.jitter.ms, out of JITTER_SHARES, by which this segment rolls earlier.
         self.jitter = 0
@@ -111,10 +123,16 @@ class Segment:
 
     @classmethod
     def create(
-        cls, files: Files, descriptors: Descriptors, directory: str, base_offset: int, now_ms: int
+        cls,
+        files: Files,
+        descriptors: Descriptors,
+        directory: str,
+        base_offset: int,
+        now_ms: int,
+        suffix: str = "",
     ) -> "Segment":
         """Create an empty segment with its `.log` file."""
-        segment = cls(files, descriptors, directory, base_offset, 0)
+        segment = cls(files, descriptors, directory, base_offset, 0, suffix)
         segment.created_ms = now_ms
         descriptors.create(segment.path)
         return segment
@@ -127,6 +145,7 @@ class Segment:
         copy = Segment.__new__(Segment)
         copy._files, copy._descriptors = self._files, self._descriptors
         copy.base_offset, copy.stem, copy.path = self.base_offset, self.stem, self.path
+        copy.moving_to = self.moving_to
         copy.index, copy.time_index, copy.aborted = self.index, self.time_index, self.aborted
         copy.created_ms, copy.truncation_count, copy.jitter = (
             self.created_ms,
@@ -343,6 +362,23 @@ class Segment:
         fd = self._descriptors.of(self.path)
         return self._descriptors.mmaps.view(self.path, fd, position, size)
 
+    def open_for_reading(self) -> int:
+        """Return another descriptor of the file, even while compaction renames it. For any thread."""
+        while True:
+            path = self.path
+            try:
+                fd = self._files.open(path, write=False)
+            except FileNotFoundError:
+                if self.path != path:
+                    continue
+                if not self.moving_to:
+                    raise
+                return self._files.open(self.moving_to, write=False)
+            if self.path == path:
+                return fd
+            # By now another segment may have had that name.
+            self._files.close(fd)
+
     def read_blocking(self, size: int, position: int) -> bytes:
         """Return bytes, from the disk if necessary. Only for the thread that owns the log."""
         return read_fully(self._files, self._descriptors.of(self.path), size, position)
@@ -378,6 +414,26 @@ class Segment:
         for index in (self.index, self.time_index, self.aborted):
             index.save()
             index.unsynced = True
+
+    def move_aside(self, number: int) -> list[str]:
+        """Rename the files of a segment that compaction replaced, and return their new names.
+
+        Reads in progress continue in the renamed file. The `.log` comes last: while it is there, a
+        start takes the other files for those of this segment.
+        """
+        self._descriptors.close_path(self.path)
+        aside = []
+        indexes = {INDEX: self.index, TIME_INDEX: self.time_index, ABORTED_INDEX: self.aborted}
+        for suffix, index in indexes.items():
+            if self._files.exists(index.path):
+                path = f"{self.stem}{suffix}.{number}{DELETED}"
+                self._files.rename(index.path, path)
+                index.path = path
+                aside.append(path)
+        self.moving_to = f"{self.stem}{LOG}.{number}{DELETED}"
+        self._files.rename(self.path, self.moving_to)
+        self.path = self.moving_to
+        return [*aside, self.path]
 
     def mark_deleted(self) -> list[str]:
         """Rename the files and return their new names, to be unlinked later."""

@@ -4,13 +4,14 @@ Bytes in the page cache are read at once. A cold range, or one whose position is
 read from the disk, is loaded by a reader thread with a descriptor of its own: the shared ones may be
 closed at any time. A large range is loaded piece by piece as its reader takes it (`SliceStream`). A
 truncation meanwhile raises the segment's `truncation_count`, and the load fails instead of returning
-bytes that are no longer in the log.
+bytes that are no longer in the log. A segment that compaction replaces is renamed and still read.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headwater.errors import E, KafkaError
+from headwater.log.offset_index import OffsetIndex
 from headwater.log.segment import DamagedSegment, Segment
 from headwater.seams.files import Buffer, Files, read_fully
 
@@ -87,7 +88,7 @@ class FileSlice:
     @contextmanager
     def _opened(self) -> Iterator[int]:
         try:
-            fd = self._files.open(self.segment.path, write=False)
+            fd = self.segment.open_for_reading()
         except FileNotFoundError:
             raise KafkaError(E.OFFSET_NOT_AVAILABLE, "the segment was removed meanwhile") from None
         try:
@@ -107,8 +108,19 @@ class FileSlice:
         place, wanted = self._place, self._wanted
         if place is None or wanted is None:
             return
+
+        def read(size: int, position: int) -> bytes:
+            return read_fully(self._files, fd, size, position)
+
         try:
-            found = place.slice(lambda size, at: read_fully(self._files, fd, size, at), *wanted)
+            try:
+                found = place.slice(read, *wanted)
+            except DamagedSegment:
+                if not self.segment.moving_to:
+                    raise
+                # The index may be that of the segment that replaced this one.
+                place.index = OffsetIndex(self._files, "", fresh=True)
+                found = place.slice(read, *wanted)
         except DamagedSegment as damage:
             # The owner rebuilds the index on the next read.
             self.segment.index.damaged = True

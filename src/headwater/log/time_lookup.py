@@ -99,12 +99,12 @@ class TimeLookup:
             return
         cuts = segment.truncation_count
         try:
-            fd = self._files.open(segment.path, write=False)
+            fd, view = self._open_view(segment, size, active)
         except FileNotFoundError:
             yield None
             return
         try:
-            yield _View(self._files, segment, size, fd, active)
+            yield view
         except DamagedSegment as damage:
             self._log.fail(str(damage))
             raise KafkaError(E.KAFKA_STORAGE_ERROR, str(damage)) from damage
@@ -112,6 +112,16 @@ class TimeLookup:
             self._files.close(fd)
         if cuts != segment.truncation_count and segment.size < size:
             raise KafkaError(E.OFFSET_NOT_AVAILABLE, "the log was truncated during the lookup")
+
+    def _open_view(self, segment: Segment, size: int, active: bool) -> tuple[int, "_View"]:
+        """Open the file and the indexes of a segment, all of them before or all after a swap."""
+        while True:
+            path = segment.path
+            fd = segment.open_for_reading()
+            view = _View(self._files, segment, size, fd, active)
+            if segment.path == path:
+                return fd, view
+            self._files.close(fd)
 
 
 class _View:
@@ -133,6 +143,8 @@ class _View:
             self._times = TimeIndex(files, segment.time_index.path)
         if not active:
             self._copy.index = OffsetIndex(files, segment.index.path)
+            self._copy.index.load()
+            self._times.load()
 
     def read_blocking(self, size: int, position: int) -> bytes:
         return read_fully(self._files, self._fd, size, position)
@@ -179,6 +191,8 @@ class _View:
     ) -> Found | None:
         base, epoch = header[BASE_OFFSET], header[LEADER_EPOCH]
         first = max(base, log_start)
+        if not header[RECORD_COUNT]:
+            return None  # compaction emptied the batch
         if header[ATTRIBUTES] & LOG_APPEND_TIME:
             return header[MAX_TIMESTAMP], first, epoch
         area = self.read_blocking(header[LENGTH] + OVERHEAD - HEADER_SIZE, position + HEADER_SIZE)

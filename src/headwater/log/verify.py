@@ -153,7 +153,7 @@ class _Check:
         if header.base_sequence == NO_SEQUENCE:
             return
         key = (header.producer_id, header.producer_epoch)
-        last = self._sequences.get(key)
+        last = None if self._gaps else self._sequences.get(key)
         if last is not None and header.base_sequence != (last + 1) % SEQUENCES:
             self._problem(f"{where} has sequence {header.base_sequence} after {last}")
         self._sequences[key] = header.last_sequence
