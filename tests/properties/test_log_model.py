@@ -91,14 +91,20 @@ class LogMachine(RuleBasedStateMachine):
         offset = min(self.start + offset, self.end)
         assert stored(self.log, max_bytes, offset) == [row for row in self.rows if row[1] >= offset]
 
-    @rule(offset=st.integers(0, 400), upper=st.integers(0, 400))
-    def read_below(self, offset, upper):
+    @rule(
+        offset=st.integers(0, 400),
+        upper=st.integers(0, 400),
+        max_bytes=st.integers(1, 2_000),
+        at_least_one=st.booleans(),
+    )
+    def read_below(self, offset, upper, max_bytes, at_least_one):
         offset, upper = min(self.start + offset, self.end), min(self.start + upper, self.end)
-        piece = self.log.read(offset, upper, 1 << 20, True)
+        piece = self.log.read(offset, upper, max_bytes, at_least_one)
         expected = [row for row in self.rows if row[1] >= offset and row[1] < upper]
         data = piece.load() if piece is not None else b""
         assert b"".join(row[2] for row in expected).startswith(data)
-        assert bool(data) == bool(expected)
+        fits = bool(expected) and (at_least_one or len(expected[0][2]) <= max_bytes)
+        assert bool(data) == fits
 
     @rule(age=st.integers(0, 2_000))
     def look_up_a_time(self, age):

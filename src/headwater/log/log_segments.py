@@ -145,9 +145,7 @@ class LogSegments:
                 segment, (offset, upper if upper < end else None, max_bytes, at_least_one)
             )
             if found is not None:
-                return found
-            if offset < end - 1 and upper <= end:
-                return None
+                return found if found.size else None
             # Compaction may leave nothing at or above `offset` in a segment: continue with the
             # next.
             offset = max(offset, end)

@@ -273,12 +273,18 @@ class Segment:
     def slice(
         self, read: Read, offset: int, upper: int | None, max_bytes: int, at_least_one: bool
     ) -> tuple[int, int] | None:
-        """Return start and end position of whole batches from `offset` to below `upper`."""
+        """Return start and end position of whole batches from `offset` to below `upper`.
+
+        Both are the same if the first batch is too large or not below `upper`. None means that the
+        segment has nothing from `offset` on.
+        """
         start = self._position_of(read, offset)
+        if start >= self.size:
+            return None
         end = self.size if upper is None else self._position_of(read, upper)
         if end - start > max_bytes:
             end = self._whole(read, start, start + max_bytes, at_least_one)
-        return (start, end) if end > start else None
+        return start, max(start, end)
 
     def _position_of(self, read: Read, offset: int) -> int:
         """Return where the batch that holds `offset` begins; the end if there is none."""

@@ -218,6 +218,15 @@ def test_a_reader_gets_every_batch_once_whatever_it_asks_for(tmp_path, max_bytes
     assert len(bases) == 900
 
 
+def test_a_batch_that_is_too_large_for_a_read_is_not_passed_over(tmp_path):
+    _, log = created(tmp_path, LogSettings(segment_bytes=400))
+    append(log, 1, value=b"v" * 300)
+    append(log, 1)
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    assert log.read(0, 2, 200, False) is None
+    assert log.read(0, 2, 200, True).size == len(batch(1, value=b"v" * 300))
+
+
 def test_a_read_keeps_to_whole_batches_below_the_upper_offset_and_the_size(tmp_path):
     _, log = created(tmp_path)
     size = len(batch(2))
