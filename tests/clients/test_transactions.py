@@ -20,6 +20,7 @@ from headwater.errors import (
     RetriableTransactionError,
     TransactionAbortedError,
 )
+from headwater.wire.messages.transactions import EndTxnRequest
 from tests.clients.broker_under_test import until
 from tests.clients.faces import asyncio_client, both_faces
 from tests.clients.fake_cluster import FakeCluster, serving
@@ -208,6 +209,27 @@ def test_a_call_that_takes_too_long_can_be_repeated(producer_of, transactions) -
     transactions.cluster.fault = lambda _: None
     insist(producer.commit_transaction)
     assert transactions.visible("t", 0) == [b"v"]
+
+
+@both_faces
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_repeated_call_returns_what_came_of_it_meanwhile(producer_of, transactions, end) -> None:
+    producer = producer_of(max_block_ms=50, retry_backoff_ms=5)
+    insist(producer.init_transactions)
+    call = getattr(producer, f"{end}_transaction")
+    for value in (b"first", b"second"):
+        producer.begin_transaction()
+        insist(lambda value=value: producer.send("t", value, partition=0))
+        insist(producer.flush)
+        transactions.fault = lambda it: (
+            E.COORDINATOR_LOAD_IN_PROGRESS if isinstance(it.request, EndTxnRequest) else None
+        )
+        with pytest.raises(RetriableTransactionError):
+            call()
+        transactions.fault = lambda _: None
+        until("the transaction ends", lambda: transactions.ids["x"].state != "Ongoing")
+        insist(call)
+    assert transactions.visible("t", 0) == ([b"first", b"second"] if end == "commit" else [])
 
 
 def insist(call) -> None:

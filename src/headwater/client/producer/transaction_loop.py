@@ -2,7 +2,7 @@
 
 `transaction_manager.py` decides; this sends its requests, one at a time, and wakes the calls. A call
 that does not finish within max.block.ms raises RetriableTransactionError and continues in the
-background; the same call waits for it again.
+background; the same call waits for it again, or returns at once if it has finished meanwhile.
 """
 
 import asyncio
@@ -75,6 +75,8 @@ class TransactionLoop:
         )
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._running = False
+        self._late_call = ""
+        """The call that did not finish in its time, until it is repeated."""
         self._last: Exception | None = None
         """Why the last request failed."""
         self._sender: Sender
@@ -95,26 +97,36 @@ class TransactionLoop:
 
     async def init(self) -> None:
         """Get a producer id; fence earlier producers of this transactional id."""
+        call = "init_transactions()"
+        if self._has_finished(call):
+            return
         self.manager.begin_init()
-        await self._finished(ManagerState.INITIALIZING, "init_transactions()")
+        await self._finished(ManagerState.INITIALIZING, call)
 
     def begin(self) -> None:
         """Begin a transaction. Safe from any thread."""
         with self._lock:
+            self._late_call = ""
             self.manager.begin()
             self._topics.open_fast_path()
 
     async def commit(self) -> None:
         """Send what is left, and commit."""
+        call = "commit_transaction()"
+        if self._has_finished(call):
+            return
         with self._lock:
             self.manager.begin_commit()
             self._topics.close_fast_path()
             self._accumulator.flushing.add(self)
         self._sender.wake_here()
-        await self._finished(ManagerState.COMMITTING, "commit_transaction()")
+        await self._finished(ManagerState.COMMITTING, call)
 
     async def abort(self) -> None:
         """Give up what was not sent, and abort."""
+        call = "abort_transaction()"
+        if self._has_finished(call):
+            return
         with self._lock:
             self.manager.begin_abort()
             self._topics.close_fast_path()
@@ -122,7 +134,7 @@ class TransactionLoop:
             self._accumulator.flushing.add(self)
         self._fail(gone)
         self._sender.wake_here()
-        await self._finished(ManagerState.ABORTING, "abort_transaction()")
+        await self._finished(ManagerState.ABORTING, call)
 
     async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata) -> None:
         """Add the offsets of a group to the transaction."""
@@ -151,6 +163,11 @@ class TransactionLoop:
 
     # -- waits
 
+    def _has_finished(self, call: str) -> bool:
+        """Return whether a repeated call has done what it was to do since it was late."""
+        late, self._late_call = self._late_call, ""
+        return call == late and self.manager.state is ManagerState.READY
+
     async def _finished(self, state: ManagerState, call: str) -> None:
         """Wait until `state` is left; raise the error that it was left with."""
         await self._until(lambda: self.manager.state is not state, call)
@@ -165,6 +182,7 @@ class TransactionLoop:
                 async with asyncio.timeout(limit_ms / 1000):
                     await waiter
             except TimeoutError:
+                self._late_call = call
                 raise self._late(call, limit_ms) from self._last
             finally:
                 del self._waiters[waiter]
