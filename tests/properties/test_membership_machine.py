@@ -42,7 +42,7 @@ class Group(RuleBasedStateMachine):
         step = self.member.next(["t"])
         if isinstance(step, ListenerCall):
             self.hear(step)
-            self.member.listener_called()
+            self.member.listener_called(step)
         elif step is PollAction.JOIN:
             assert self.member.state is MemberState.JOINING
             if not self.cooperative:

@@ -29,7 +29,7 @@ def tell(made):
     call = made.next(["t"])
     assert isinstance(call, ListenerCall)
     assert made.next(["t"]) is call  # offered until it is told
-    made.listener_called()
+    made.listener_called(call)
     return call
 
 
@@ -122,6 +122,16 @@ def test_who_does_not_poll_is_too_late() -> None:
     made.left("too late")
     assert tell(made) == ListenerCall(RebalanceEvent.LOST, [A, B])
     assert made.next(["t"]) is PollAction.JOIN
+
+
+def test_a_member_may_leave_while_its_listener_is_called() -> None:
+    made = member()
+    made.heard(E.REBALANCE_IN_PROGRESS)
+    call = made.next(["t"])
+    assert call == ListenerCall(RebalanceEvent.REVOKED, [A, B])
+    made.left("too late")
+    made.listener_called(call)
+    assert made.next(["t"]) is PollAction.JOIN  # nothing is lost that was given up
 
 
 def test_an_unanswered_join_is_tried_again_without_losing_anything() -> None:

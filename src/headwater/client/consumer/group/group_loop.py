@@ -152,7 +152,7 @@ class Group:
 
     def listener_called(self, call: ListenerCall) -> None:
         """Continue after the listener was called."""
-        self._membership.listener_called()
+        self._membership.listener_called(call)
         self._offered = None
         if call.event is not RebalanceEvent.ASSIGNED:
             self._subscription.set_partitions(self._membership.owned)

@@ -115,9 +115,10 @@ class Membership:
         self.state = MemberState.JOINING
         return PollAction.JOIN
 
-    def listener_called(self) -> None:
-        """Continue after the listener was called."""
-        call = self._calls.popleft()
+    def listener_called(self, call: ListenerCall) -> None:
+        """Continue after the listener was called; the member may have left meanwhile."""
+        if self._calls and self._calls[0] is call:
+            self._calls.popleft()
         if call.event is not RebalanceEvent.ASSIGNED:
             gone = set(call.partitions)
             self.owned = [name for name in self.owned if name not in gone]
