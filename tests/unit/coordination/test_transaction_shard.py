@@ -16,6 +16,7 @@ from headwater.model import TopicPartition
 from tests.unit.coordination.transaction_driver import TIMEOUT_MS, Driver, as_stored, partitions
 
 S = TransactionState
+YEAR_MS = 365 * 86_400_000
 
 
 @pytest.fixture
@@ -303,6 +304,16 @@ def test_an_id_without_transactions_is_forgotten(driver):
     assert driver.shard.transactions == {}
     assert driver.replayed().transactions == {}
     assert driver.shard.next_deadline() is None or driver.advance(10**9) is None
+
+
+@pytest.mark.parametrize("next_coordinator", [False, True])
+def test_a_clock_that_goes_back_keeps_no_transaction_open(driver, next_coordinator):
+    begun(driver)
+    driver.wall_error_ms = -YEAR_MS
+    if next_coordinator:
+        driver.restart()
+    driver.advance(TIMEOUT_MS + driver.settings.timeout_check_interval_ms)
+    assert [it.commit for it in driver.prepared] == [False]
 
 
 def test_many_timeouts_are_handled_in_turns(driver):

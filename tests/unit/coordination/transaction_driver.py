@@ -28,6 +28,7 @@ class Driver:
     def __init__(self, settings: TransactionSettings = DEFAULTS) -> None:
         self.settings = settings
         self.monotonic_ms = 0
+        self.wall_error_ms = 0
         self.coordinator_epoch = 0
         self.tokens = 0
         self.producer_ids = 100
@@ -40,7 +41,7 @@ class Driver:
 
     @property
     def now(self) -> Now:
-        return Now(self.monotonic_ms, self.monotonic_ms + WALL_START)
+        return Now(self.monotonic_ms, self.monotonic_ms + WALL_START + self.wall_error_ms)
 
     def replayed(self) -> TransactionShard:
         fresh = TransactionShard(self.settings, self.coordinator_epoch, MARKERS)

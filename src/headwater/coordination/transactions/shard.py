@@ -219,12 +219,13 @@ class TransactionShard:
     def _expire(
         self, now: Now, transactional_id: str, known: TransactionMetadata, out: TransactionOutcome
     ) -> None:
-        if self._left_ms(now, known) > 0:
-            self._plan(now, transactional_id, known)
-        elif known.state is TransactionState.ONGOING:
+        if known.state is TransactionState.ONGOING:
+            # Its time has passed since it was planned, whatever the wall clock says now.
             retry_ms = now.monotonic_ms + self._settings.timeout_check_interval_ms
             self._abort(now, transactional_id, known, out)
             self._deadlines.set(transactional_id, retry_ms)  # if the record is refused
+        elif self._left_ms(now, known) > 0:
+            self._plan(now, transactional_id, known)
         elif known.state in BETWEEN_TRANSACTIONS:
             retry_ms = now.monotonic_ms + self._settings.id_expiration_check_interval_ms
             out.records.append(TransactionRecord(transactional_id, None))
