@@ -4,11 +4,11 @@ The names are those of the catalogue of bugs (B1 is KIP-101, and so on). Each is
 code under test for the length of one run, and some seeds must find it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 from headwater.broker.control_state import ControlState
@@ -35,9 +35,9 @@ from headwater.replication.partition import Partition, Role
 from headwater.replication.replica import Replica
 from simulator.cluster_plan import ClusterPlan
 from simulator.cluster_run import ClusterVerdict, simulate_cluster
+from simulator.planting import ClusterBug
 from simulator.randomness import stream
-
-Planting = Callable[[], AbstractContextManager[None]]
+from simulator.transaction_bugs import TRANSACTION_BUGS
 
 
 @contextmanager
@@ -347,16 +347,6 @@ def _stale_owner_believed() -> Iterator[None]:
         yield
 
 
-class ClusterBug(NamedTuple):
-    """A mistake, and the troubles, victims and plans that bring it to light soonest."""
-
-    plant: Planting
-    kinds: tuple[str, ...]
-    who: tuple[str, ...] = ("leader",)
-    lasts_ms: tuple[int, ...] = ()
-    plan: Mapping[str, Any] = MappingProxyType({})
-
-
 _DIVERGE = ("leaders moved", "leaders moved", "cut off from brokers", "one-way ring", "pause")
 _SHORT_MS = (50, 300, 1000)
 _GROUP = MappingProxyType({"members": 2, "recreated": False})
@@ -407,8 +397,9 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
     "B35": ClusterBug(_refusal_forgotten, ("crash", "isolate")),
     "B37": ClusterBug(_unclean_stop_forgiven, ("unseen power cut",), ("leader",), _SHORT_MS),
     "B42": ClusterBug(_leader_alone_commits, ("crash", "isolate", "one-way cut")),
+    **TRANSACTION_BUGS,
 }  # fmt: skip
-"""B24 to B27 are of transactions and B36 is of access rights, which the broker does not serve."""
+"""B36 is of access rights, which simulated clusters do not have."""
 
 
 def simulate_buggy_cluster(seed: int, name: str) -> ClusterVerdict:

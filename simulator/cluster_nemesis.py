@@ -13,6 +13,7 @@ from simulator.fleet import Fleet
 from simulator.node import Node, host_of
 from simulator.randomness import Stream, stream
 from simulator.store_checks import StoreView
+from simulator.transaction_run import DRAFTS
 from simulator.workload.real_clients import RealAdmin
 from simulator.zookeeper import ZOOKEEPER_HOST
 
@@ -27,6 +28,7 @@ OF_ZOOKEEPER = (
     "session expires",
     "new controller",
 )
+EVENTS = "events"
 SLOW_LINK_MS = 400
 SWAPS = 8
 """How often leadership goes to and fro between two brokers."""
@@ -104,7 +106,10 @@ class ClusterNemesis:
                 return await self._move_leaders(trouble, chance)
             case "unseen power cut":
                 return await self._cut_power_unseen(node, chance)
-            case "client pause" | "member crash" | "member crash while joining":
+            case (
+                "client pause" | "member crash" | "member crash while joining"
+                | "transactor crash" | "second transactor"
+            ):  # fmt: skip
                 return await self._hit_client(trouble.kind, lasts_s, chance)
             case kind if kind in OF_ZOOKEEPER:
                 return await self._hit_zookeeper(kind, node, lasts_s)
@@ -146,6 +151,9 @@ class ClusterNemesis:
             return await self._pause_client(lasts_s, chance)
         if kind == "member crash while joining":
             return self._fleet.doom_member()
+        if kind in ("transactor crash", "second transactor"):
+            kill = kind == "transactor crash"
+            return self._fleet.transactions.replace(chance.randrange(10), kill=kill)
         return self._fleet.replace_member(chance.randrange(10), before=chance.random() < 0.5)
 
     # -- whom it hits
@@ -348,7 +356,7 @@ class ClusterNemesis:
     async def _move_leaders(self, trouble: Trouble, chance: Stream) -> bool:
         """Repeatedly change the order of replicas and elect the first one, like an operator."""
         topics = self._view.topics()
-        places = [TopicPartition(name, 0) for name in topics if name != "events"]
+        places = [TopicPartition(name, 0) for name in topics if name not in (EVENTS, DRAFTS)]
 
         async def move(admin: RealAdmin, at: TopicPartition, replicas: list[int]) -> None:
             await admin.try_to(lambda core: core.replicas.reassign_partitions({at: replicas}))

@@ -17,6 +17,9 @@ STORM_MS = 11_000
 FEWEST, MOST = 5, 9
 """The number of troubles of a run."""
 
+WITHOUT_TRANSACTIONS = 7
+"""One seed of so many has no transactions."""
+
 BROKERS = ("leader", "leader", "follower", "controller", "coordinator", "any")
 """The targets of troubles; a role is resolved when the trouble begins."""
 
@@ -57,6 +60,8 @@ KINDS = (
     "client pause",
     "member crash",
     "member crash while joining",
+    "transactor crash",
+    "second transactor",
 )
 
 
@@ -100,6 +105,14 @@ class ClusterPlan:
     """How long a producer rests at most between two records."""
     idle_s: int = 0
     """The quiet time before the audit."""
+    transactors: int = 0
+    """How many transactional ids write transactions."""
+    transactions: int = 0
+    """How many transactions each of them has."""
+    transformers: int = 0
+    """How many members transform records in transactions."""
+    old_protocol: float = 0.0
+    """The share of transactional processes that know no transaction.version."""
 
     @classmethod
     def of(cls, seed: int) -> "ClusterPlan":
@@ -114,6 +127,7 @@ class ClusterPlan:
             "num.replica.fetchers": str(chance.choice((1, 1, 1, 2))),
             "leader.imbalance.check.interval.seconds": str(chance.choice((1, 3, 300))),
         }
+        transacts = seed % WITHOUT_TRANSACTIONS != 0
         return cls(
             brokers=3,
             troubles=tuple(sorted(troubles, key=lambda trouble: (trouble.at_ms, trouble.number))),
@@ -122,12 +136,16 @@ class ClusterPlan:
             slowest_thread_ms=chance.choice((1, 20, 100)),
             cold=chance.choice((0.0, 0.0, 0.1)),
             short=chance.choice((0.0, 0.0, 0.05)),
-            producers=chance.randrange(1, 4),
-            records=chance.choice((15, 30, 50)),
+            producers=chance.choice((1, 1, 2) if transacts else (1, 2, 3)),
+            records=chance.choice((10, 15, 30) if transacts else (15, 30, 50)),
             recreated=chance.random() < 0.4,
             members=chance.randrange(3),
             strategy=chance.choice(("range", "cooperative-sticky")),
             min_insync=chance.choice((1, 2, 2)),
+            transactors=chance.choice((1, 2, 2, 3)) if transacts else 0,
+            transactions=chance.choice((3, 5, 8)),
+            transformers=chance.choice((0, 1, 1, 2)) if transacts else 0,
+            old_protocol=chance.choice((0.0, 0.5, 0.5, 1.0)),
         )
 
 

@@ -9,13 +9,14 @@ from headwater.client.consumer.consumer import Consumer
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
 from simulator.cluster import Cluster
-from simulator.cluster_nemesis import ClusterNemesis
+from simulator.cluster_nemesis import EVENTS, ClusterNemesis
 from simulator.cluster_plan import LAG_LIMIT_MS, SESSION_MS, ClusterPlan
 from simulator.committed import Committed, CommittedLogs, Key, LogView
 from simulator.fleet import Fleet
 from simulator.invariants import Promises
 from simulator.loop import Stuck
 from simulator.store_checks import StoreChecks, StoreView
+from simulator.transaction_run import DRAFTS, PARTITIONS, STUCK_S, TransactionRun
 from simulator.workload.real_clients import (
     OPTIONS,
     PATIENCE_MS,
@@ -32,12 +33,20 @@ SETTINGS = {
     "log.message.timestamp.after.max.ms": str((1 << 63) - 1),
     "group.min.session.timeout.ms": "1000",
     "leader.imbalance.per.broker.percentage": "0",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.min.isr": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 IDLE_SETTINGS = {
     "offsets.retention.minutes": "1",
     "offsets.retention.check.interval.ms": "1000",
 }
-ORDERS, CLICKS, EVENTS = "orders", "clicks", "events"
+REPLICATED = (
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "default.replication.factor",
+)
+ORDERS, CLICKS = "orders", "clicks"
 START_LIMIT_S = 60.0
 HEAL_LIMIT_S = 60.0
 CALM_S = 1.0
@@ -56,6 +65,8 @@ class ClusterVerdict:
     events: int
     virtual_s: float
     acknowledged: int
+    committed: int
+    """How many transactions were acknowledged as committed."""
     injected: Counter[str]
     trace: list[str]
 
@@ -73,7 +84,7 @@ def simulate_cluster(
     settings = {**SETTINGS, **plan.settings}
     if plan.idle_s:
         settings |= IDLE_SETTINGS
-    for key in ("offsets.topic.replication.factor", "default.replication.factor"):
+    for key in REPLICATED:
         settings[key] = str(plan.brokers)
     with Cluster(
         seed,
@@ -97,6 +108,7 @@ def simulate_cluster(
             cluster.scheduler.events,
             cluster.scheduler.now_us / 1e6,
             run.promises.acknowledged(),
+            run.committed_transactions,
             run.nemesis.injected,
             cluster.trace.lines or [],
         )
@@ -122,11 +134,17 @@ class _ClusterRun:
         cluster.zookeeper.on_edit = checks.edited
         self._ends: dict[Key, int] = {}
         """Where the committed part of each partition ended before the brokers stopped."""
-        self._fleet = Fleet(cluster, self.promises, plan.strategy)
+        self._transactions = TransactionRun(cluster, plan, self.promises, self._logs)
+        self._fleet = Fleet(cluster, self.promises, plan.strategy, self._transactions)
         cluster.scheduler.after_event = self._look
         self.nemesis = ClusterNemesis(cluster, plan, self._fleet)
         for node in cluster.nodes:
             node.faults.cold, node.faults.short = plan.cold, plan.short
+
+    @property
+    def committed_transactions(self) -> int:
+        """The number of transactions that were acknowledged as committed."""
+        return sum(bool(one.committed) for one in self._transactions.books.transactions.values())
 
     def play(self) -> None:
         """Set up, run the troubles, heal; then check that everything recovers."""
@@ -140,17 +158,27 @@ class _ClusterRun:
         self._create_topics()
         self._begin_clients()
         recreators = [self._begin(self._recreator())] if self._plan.recreated else []
+        if self._plan.recreated and self._plan.transactors:
+            recreators.append(self._begin(self._recreator_of_drafts()))
         self.nemesis.begin()
         self._until(lambda: self.nemesis.done, 60.0, "the troubles do not end")
         self._heal()
         self._until_well()
         self._fleet.calm = True
-        clients = [*self._fleet.producers, *recreators]
+        clients = [*self._fleet.producers, *self._transactions.transactors, *recreators]
         self._until(
             lambda: all(client.done for client in clients), HEAL_LIMIT_S,
             lambda: f"L4: {[client.name for client in clients if not client.done]} do not finish",
         )  # fmt: skip
         self._until(self._all_read, HEAL_LIMIT_S, lambda: f"L3: {self._unread()}")
+        transactions = self._transactions
+        self._until(
+            lambda: not transactions.hanging(), STUCK_S, lambda: f"L2: {transactions.hanging()}"
+        )
+        self._until(
+            lambda: not transactions.unfollowed(), HEAL_LIMIT_S,
+            lambda: f"L4: {transactions.unfollowed()}",
+        )  # fmt: skip
         self._stay_idle()
         if self._plan.idle_s:
             self._audit()
@@ -243,9 +271,10 @@ class _ClusterRun:
 
     def _create_topics(self) -> None:
         topics = [ORDERS, CLICKS, *([EVENTS] if self._plan.recreated else [])]
+        more = self._transactions.topics
 
         async def create(admin: RealAdmin) -> None:
-            for name in topics:
+            for name in (*topics, *more):
                 await admin.create(self._new_topic(name))
 
         founder = RealAdmin(self._cluster, self.promises, "founder", create)
@@ -264,6 +293,7 @@ class _ClusterRun:
         for topic in topics[: self._plan.producers]:
             self._fleet.add_producer(topic, self._plan.records, self._plan.pause_ms)
         self._reader = self._fleet.add_readers(ORDERS, self._plan.members)
+        self._transactions.begin(ORDERS, _partitions(ORDERS))
 
     def _recreator(self) -> RealAdmin:
         async def recreate(admin: RealAdmin) -> None:
@@ -289,18 +319,31 @@ class _ClusterRun:
 
         return RealAdmin(self._cluster, self.promises, "recreator", recreate)
 
+    def _recreator_of_drafts(self) -> RealAdmin:
+        """What becomes of the records in this topic is not looked at."""
+
+        async def recreate(admin: RealAdmin) -> None:
+            await admin.pause(9000)
+            doomed = self._view.topics()[DRAFTS].topic_id
+            await admin.delete(doomed)
+            while (row := self._view.topics().get(DRAFTS)) is None or row.topic_id == doomed:
+                await admin.create(self._new_topic(DRAFTS))
+                await admin.pause(300)
+
+        return RealAdmin(self._cluster, self.promises, "recreator of drafts", recreate)
+
     def _unread(self) -> list[str]:
         """Return partitions that the reader or the group has not read to their end."""
-        found = []
+        found, ends = [], {}
         for partition, position in self._reader.positions.items():
             books = self.promises.partitions[TopicPartition(ORDERS, partition)]
-            end = max(books.acknowledged, default=-1) + 1
+            end = ends[partition] = max(books.acknowledged, default=-1) + 1
             if position < end:
                 found.append(f"{ORDERS}-{partition} is read up to {position} of {end}")
             committed = self.promises.commits_of("group", partition).acknowledged
             if self._plan.members and max(committed, 0) < end:
                 found.append(f"{ORDERS}-{partition} is committed up to {committed} of {end}")
-        return found
+        return found or self._transactions.untransformed(ends)
 
     def _all_read(self) -> bool:
         return not self._unread()
@@ -311,11 +354,17 @@ class _ClusterRun:
         auditor = _Auditor(self._cluster, self.promises, "auditor", self._plan.members > 0)
         auditor.begin()
         self._until(lambda: auditor.done, HEAL_LIMIT_S, "L4: the audit does not end")
+        transactions = self._transactions.audit() if self._fleet.over else None
+        self._until(
+            lambda: transactions is None or transactions.done, HEAL_LIMIT_S,
+            "L4: the audit of the transactions does not end",
+        )  # fmt: skip
 
     def _audit_disks(self) -> None:
         """Check that every log is intact, and that every replica has what was committed before the stop."""
         for node in self._cluster.nodes:
             node.verify_logs()
+        self._transactions.audit_disks()
         for name, topic in self._view.topics().items():
             for partition, replicas in topic.replicas.items():
                 at = TopicPartition(name, partition)
@@ -401,4 +450,4 @@ class _Auditor(RealClient):
 
 
 def _partitions(name: str) -> int:
-    return 2 if name == ORDERS else 1
+    return 2 if name == ORDERS else PARTITIONS.get(name, 1)

@@ -3,13 +3,16 @@
 A batch that a leader has committed stays committed: at the same offset, in the log of every later
 leader (I1), in every replica up to its own high watermark (I2, I8), and in every member of the
 in-sync set (I8), which may lead next. No replica truncates it (I8). One epoch has one leader (I5).
-A registered broker obeys no older decision and no older controller (I13).
+A registered broker obeys no older decision and no older controller (I13). No replica lets its
+readers past an open transaction (I6), and none has a batch after one of a newer epoch of its
+producer (I7).
 
 A power failure may take data of a machine: until it has all committed batches again, it is only
 required not to lead.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -18,20 +21,12 @@ from headwater.records.batch import batches
 from headwater.replication.partition import Role
 from headwater.replication.replica import Replica
 from simulator.disk import File, Folder
+from simulator.log_transactions import MARKERS, Batch, BatchKind, LogTransactions
 from simulator.node import Life, Node, host_of
 from simulator.partition_promises import Complain
 
 Key: TypeAlias = tuple[Uuid, int]
 """A topic's id and a partition's number."""
-
-
-class Batch(NamedTuple):
-    """One batch as every replica must have it."""
-
-    base_offset: int
-    last_offset: int
-    leader_epoch: int
-    crc: int
 
 
 class LogView:
@@ -45,6 +40,9 @@ class LogView:
         """The number of power failures of the machine so far."""
         self.may_lack = False
         """Whether a power failure may have taken committed batches that are still missing."""
+        self.transactions = LogTransactions()
+        self.wrong = ""
+        """What is wrong with the transactions of this log."""
         self._directory = directory
         self._read: dict[str, tuple[File, int]] = {}
         self._end = 0
@@ -54,6 +52,7 @@ class LogView:
         if log_end < self._end or not self.still_there():
             self.batches, self._read = [], {}
             self.by_base = {}
+            self.transactions = LogTransactions()
         self._end = log_end
         folder = self.node.disk.find(self._directory)
         if not isinstance(folder, Folder):
@@ -79,7 +78,9 @@ class LogView:
         for position, header in batches(content):
             if header.last_offset >= log_end:
                 break
-            batch = Batch(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
+            whole = memoryview(content)[position : position + header.size]
+            batch = Batch.read(header, whole)
+            self.wrong = self.transactions.add(batch) or self.wrong
             self.batches.append(batch)
             self.by_base[batch.base_offset] = batch
             self._read[name] = file, done + position + header.size
@@ -101,6 +102,17 @@ class Committed:
     @property
     def end(self) -> int:
         return self.batches[-1].last_offset + 1 if self.batches else 0
+
+    def outcome(self, offset: int) -> BatchKind | None:
+        """Return the marker that decides about the record at `offset`; None while it is open."""
+        place = bisect_right(self.batches, offset, key=lambda batch: batch.base_offset) - 1
+        written = self.batches[place]
+        if written.kind is BatchKind.PLAIN:
+            return BatchKind.COMMIT
+        for batch in self.batches[place + 1 :]:
+            if batch.producer_id == written.producer_id and batch.kind in MARKERS:
+                return batch.kind
+        return None
 
 
 class _Seen(NamedTuple):
@@ -125,6 +137,8 @@ class CommittedLogs:
         """The controller epoch that each life of a broker obeys."""
         self._registered: dict[int, dict[Key, int]] = {}
         """The leader epochs that were stored when each broker last registered."""
+        self.on_committed: Callable[[Committed, Batch], None] = lambda *_: None
+        """Called with each batch that is committed, once."""
 
     def of(self, topic_id: Uuid, at: TopicPartition) -> "Committed":
         """Return the records of one partition."""
@@ -207,6 +221,7 @@ class CommittedLogs:
         )  # fmt: skip
         books = self.of(replica.topic_id, replica.topic_partition)
         self._read_log(node, replica, books, before, now)
+        self._check_transactions(node, replica, books)
         if now.leader_epoch == NO_EPOCH or now.role is Role.NONE:
             return
         node_id = partition.node_id
@@ -249,6 +264,19 @@ class CommittedLogs:
         if view.may_lack:
             view.may_lack = any(
                 view.by_base.get(batch.base_offset) != batch for batch in books.batches
+            )
+
+    def _check_transactions(self, node: Node, replica: Replica, books: Committed) -> None:
+        view = self._views[node.host, books.key]
+        if not view.transactions.used:
+            return
+        if view.wrong:
+            self._complain(f"I7: {books.at} on {node.host}: {view.wrong}")
+        stable = view.transactions.stable(replica.high_watermark)
+        if replica.last_stable_offset > stable:
+            self._complain(
+                f"I6: {books.at} readers of {node.host} get what is below "
+                f"{replica.last_stable_offset}, open or not replicated is {stable}"
             )
 
     def _truncated(self, books: Committed, node_id: int, now: _Seen, had: LogView) -> None:
@@ -300,9 +328,10 @@ class CommittedLogs:
                 return
         if now.role is Role.LEADER:
             books.batches += reversed(added)
-            for batch in added:
+            for batch in reversed(added):
                 books.by_base[batch.base_offset] = batch
                 books.committed_in[batch.base_offset] = now.leader_epoch
+                self.on_committed(books, batch)
             partition = replica.partition
             for member in sorted(partition.isr | (partition.proposed_isr or frozenset())):
                 self._has_committed(books, member, f"is in sync for {node_id}", added)

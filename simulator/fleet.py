@@ -6,6 +6,7 @@ from headwater.model import NO_GENERATION, TopicPartition
 from simulator.cluster import Cluster
 from simulator.invariants import Promises
 from simulator.loop import SimLoop
+from simulator.transaction_run import TransactionRun
 from simulator.workload.real_clients import (
     RealAdmin,
     RealClient,
@@ -21,11 +22,19 @@ JUST_SENT_S = 0.0004
 class Fleet:
     """Producers, a reader, and the changing members of a group."""
 
-    def __init__(self, cluster: Cluster, promises: Promises, strategy: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        promises: Promises,
+        strategy: str,
+        transactions: TransactionRun,
+    ) -> None:
         self._cluster = cluster
         self._promises = promises
         self._strategy = strategy
         self._topic = ""
+        self.transactions = transactions
+        transactions.over = lambda: self.over
         self._started = 0
         self.calm = False
         """Whether all troubles are over and the cluster is healthy."""
@@ -70,13 +79,15 @@ class Fleet:
     @property
     def readers(self) -> list[RealClient]:
         """The clients that read until they must stop."""
-        return [*([self.reader] if self.reader is not None else []), *self.members]
+        reader = [self.reader] if self.reader is not None else []
+        return [*reader, *self.members, *self.transactions.readers]
 
     # -- what the nemesis does
 
     def loops(self) -> list[SimLoop]:
         """The loops of all client processes."""
-        return [client.loop for client in (*self.producers, *self.readers) if not client.done]
+        clients = (*self.producers, *self.transactions.transactors, *self.readers)
+        return [client.loop for client in clients if not client.done]
 
     def replace_member(self, number: int, *, before: bool) -> bool:
         """Kill a member; another one joins shortly before or after."""

@@ -196,11 +196,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         before = events._get_running_loop()
         events._set_running_loop(self)
         try:
-            for task in self._tasks:
-                _bury(task)
+            while self._tasks:  # what is closed may try to start more
+                _bury(self._tasks.popitem()[0])
         finally:
             events._set_running_loop(before)
-        self._tasks.clear()
 
     def pause(self) -> None:
         """Stop the process (SIGSTOP)."""

@@ -52,6 +52,12 @@ def _smaller(plan: ClusterPlan) -> Iterator[ClusterPlan]:
         yield replace(plan, troubles=troubles[:index] + troubles[index + 1 :])
     if plan.recreated:
         yield replace(plan, recreated=False)
+    if plan.transactors:
+        yield replace(plan, transactors=0, transformers=0)
+    if plan.transactors > 1:
+        yield replace(plan, transactors=plan.transactors - 1)
+    if plan.transformers:
+        yield replace(plan, transformers=plan.transformers - 1)
     if plan.members:
         yield replace(plan, members=plan.members - 1)
     if plan.producers > 1:
@@ -60,3 +66,5 @@ def _smaller(plan: ClusterPlan) -> Iterator[ClusterPlan]:
         yield replace(plan, cold=0.0, short=0.0)
     if plan.records > 3:
         yield replace(plan, records=plan.records // 2)
+    if plan.transactors and plan.transactions > 1:
+        yield replace(plan, transactions=plan.transactions // 2)

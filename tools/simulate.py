@@ -193,7 +193,9 @@ def _tell_shortest(verdict: ClusterVerdict) -> None:
     plan = short.plan
     _say(
         f"    the shortest schedule that breaks it: {plan.producers} producers of {plan.records} "
-        f"records, {plan.members} members{', a topic created again' if plan.recreated else ''}"
+        f"records, {plan.members} members{', a topic created again' if plan.recreated else ''}, "
+        f"{plan.transactors} transactional ids with {plan.transactions} transactions each, "
+        f"{plan.transformers} transformers, old protocol {plan.old_protocol:g}"
     )
     for trouble in plan.troubles:
         _say(f"        {trouble}")

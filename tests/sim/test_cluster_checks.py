@@ -93,8 +93,8 @@ def test_the_shortest_schedule_keeps_only_what_breaks_the_promise():
     def simulate(seed, plan):
         broken = needed <= set(plan.troubles)
         complaints = ["1.0 s: I1: lost"] if broken else ["1.0 s: L1: another"]
-        return ClusterVerdict(seed, "", complaints, plan, 0, 0.0, 0, {}, [])
+        return ClusterVerdict(seed, "", complaints, plan, 0, 0.0, 0, 0, {}, [])
 
     found = shortest(simulate(1, plan), simulate).plan
     assert set(found.troubles) == needed
-    assert (found.members, found.recreated, found.producers) == (0, False, 1)
+    assert (found.members, found.recreated, found.producers, found.transactors) == (0, False, 1, 0)

@@ -92,7 +92,7 @@ class MarkerLoop:
         if isinstance(transaction, PreparedTransaction) and not self._closed:
             ending = _Ending(transaction)
             self._endings[transaction.transactional_id] = ending
-            self._queue(_Unwritten(ending, at) for at in transaction.partitions)
+            self._queue(_Unwritten(ending, at) for at in sorted(transaction.partitions))
             self._complete_if_written(ending)
 
     def close(self) -> None:
