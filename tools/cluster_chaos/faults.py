@@ -17,7 +17,6 @@ from tools.cluster_chaos.stores import Store
 ROLES = ("leader", "leader", "controller", "coordinator", "any")
 FARTHEST_JUMP_S = 3000.0
 """Beyond an hour a broker refuses records from clients with the right time, as it must."""
-COORDINATOR_TOPIC = "__consumer_offsets"
 
 
 class NothingToHit(Exception):
@@ -41,6 +40,7 @@ class Target:
     chance: random.Random
     topics: list[str]
     session_s: float
+    coordinator_topics: tuple[str, ...] = ("__consumer_offsets",)
     healthy: bool = True
     """Whether it is of use to ask the cluster who has a role."""
     ended: set[int] = field(default_factory=set)
@@ -62,7 +62,9 @@ class Target:
         try:
             if role == "controller":
                 return self.cluster.controller()
-            return self.cluster.leader(COORDINATOR_TOPIC if role == "coordinator" else topic, 0)
+            if role == "coordinator":
+                topic = self.chance.choice(self.coordinator_topics)
+            return self.cluster.leader(topic, 0)
         except TimeoutError:
             return drawn
 

@@ -1,0 +1,1 @@
+"""Bank transfers as transactions, while everything is killed."""
