@@ -18,7 +18,7 @@ FEWEST, MOST = 5, 9
 """The number of troubles of a run."""
 
 WITHOUT_TRANSACTIONS = 7
-"""One seed of so many has no transactions."""
+"""One seed of seven has no transactions."""
 
 BROKERS = ("leader", "leader", "follower", "controller", "coordinator", "any")
 """The targets of troubles; a role is resolved when the trouble begins."""

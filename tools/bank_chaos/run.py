@@ -78,7 +78,7 @@ class BankPlan:
     kinds: Sequence[str] | None = None
     """The kinds of faults; by default all."""
     strikes: int | None = None
-    """End after so many strikes instead."""
+    """End after this number of strikes instead."""
 
 
 def run_bank(
