@@ -13,7 +13,8 @@ test: peers check         ## everything: checks, unit, property, simulation, int
 	$(BIN)/python -m tools.side_by_side \
 	  spark $(BIN)/pytest tests/pipelines $(ORDER) --override-ini=cache_dir=.cache/pytest-spark -- \
 	  live $(BIN)/pytest tests/integration tests/clients tests/compat $(ORDER) --override-ini=cache_dir=.cache/pytest-live -- \
-	  rest $(BIN)/pytest --ignore=tests/pipelines --ignore=tests/integration --ignore=tests/clients --ignore=tests/compat $(ORDER)
+	  rest $(BIN)/pytest --ignore=tests/pipelines --ignore=tests/integration --ignore=tests/clients --ignore=tests/compat $(ORDER) \
+	    -W error::ResourceWarning
 
 test-fast: setup          ## unit tests, scenarios and properties, in about two minutes
 	$(BIN)/pytest tests/unit tests/scenarios tests/properties --numprocesses=auto --durations=10 \

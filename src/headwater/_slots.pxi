@@ -1,4 +1,4 @@
-# Slots of Python objects, read and written where they lie instead of by name.
+# Reads and writes the slots of Python objects by their offset instead of by name.
 
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -27,7 +27,7 @@ cdef extern from *:
 
 
 cdef inline PyObject* slot_of(PyObject* owner, Py_ssize_t place) noexcept:
-    """What is in a slot of `owner`, which must be of the class that `place` was found for."""
+    """The value in a slot of `owner`, an instance of the class that `place` was found for."""
     return (<PyObject**>(<char*>owner + place))[0]
 
 

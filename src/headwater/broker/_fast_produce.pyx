@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The fast path of produce requests, compiled: `pure_fast_produce.py` tells what its names mean.
+"""The fast path of produce requests, compiled: `pure_fast_produce.py` explains its names.
 
 A batch that is surely good goes from its frame to its log without Python code in between: the
 checks of `records/validation.py:check_batch` and `check_records`, the window of its producer
@@ -91,7 +91,7 @@ cdef enum:
     NO_TIMESTAMP = -1
     NO_OFFSET = -1
     TRANSACTIONAL = 0x10
-    SHORT = 4096  # checksums of more bytes are computed by the package, which is faster at these
+    SHORT = 4096  # above this size the `crc32c` package is faster
 
 cdef int64_t FAR = 1 << 62
 cdef int64_t LAST_SEQUENCE = 0x7FFFFFFF
@@ -189,7 +189,7 @@ cdef inline int64_t now() noexcept:
 cdef inline bint read_varint(
     const uint8_t** at, const uint8_t* end, int longest, int64_t* value
 ) noexcept:
-    """Read a zigzag number of at most `longest` bytes; False where it is too long or cut."""
+    """Read a zigzag number of at most `longest` bytes; False if it is longer or truncated."""
     cdef uint64_t bits = 0
     cdef const uint8_t* place = at[0]
     cdef uint8_t byte
@@ -210,7 +210,7 @@ cdef inline bint read_varint(
 
 
 cdef inline bint skip(const uint8_t** at, const uint8_t* end, int64_t least, bint* null) noexcept:
-    """Skip a key or value; False where it is cut or its length is below `least`."""
+    """Skip a key or value; False if it is truncated or its length is below `least`."""
     cdef int64_t size
     if not read_varint(at, end, 5, &size) or size < least:
         return False
@@ -266,7 +266,7 @@ cdef bint scan_records(
 
 @cython.freelist(1024)
 cdef class StagedBatch:
-    """What a replica knows of a batch under way."""
+    """What a replica keeps about a batch that is not written yet."""
 
     cdef public int64_t base_offset
     cdef public int64_t last_offset
@@ -290,9 +290,9 @@ cdef class FastTarget:
     cdef object wait_for_commit
     cdef object write_soon
     cdef bint known
-    # Whether the request names a transaction that its client may write to.
+    # Whether the request names a transaction that its client is allowed to write to.
     cdef bint transactional
-    # The rules of the policy that was last seen.
+    # The rules of the last policy seen.
     cdef object policy
     cdef bint verbatim
     cdef bint keys_required
@@ -328,7 +328,7 @@ cdef class FastTarget:
             self.read_policy()
 
     cdef int read_policy(self) except -1:
-        """Take over the rules; what does not fit into 64 bits becomes a limit that the pure path judges."""
+        """Copy the rules; a limit beyond 64 bits is left to the pure path."""
         policy = self.replica.policy
         rules = policy.rules
         if type(policy) is not TopicPolicy or type(rules) is not BatchRules:
@@ -367,7 +367,7 @@ cdef class FastTarget:
         self, object view, uint8_t* memory, Py_ssize_t start, Py_ssize_t end, StagedBatch pending,
         int acks, int64_t now_ms, bint zstd_known,
     ) except -1:
-        """Stage a batch that nothing can be said against; False, with nothing changed, for others."""
+        """Stage a batch that passes every check; otherwise return False and change nothing."""
         cdef PyObject* replica = <PyObject*>self.replica
         cdef PyObject* partition = <PyObject*>self.partition
         cdef PyObject* staging = <PyObject*>self.staging
@@ -539,7 +539,7 @@ cdef inline tuple slide(tuple window, tuple batch):
 
 @cython.final
 cdef class FastRoute:
-    """A route as the requests of one connection take it."""
+    """A route of one connection."""
 
     cdef object context
     cdef object connection
@@ -560,7 +560,7 @@ cdef class FastRoute:
     cdef bint known
     cdef Py_ssize_t count
     cdef Py_ssize_t* places  # where each batch begins and ends
-    cdef Py_ssize_t* holes  # where the numbers of each partition go in an answer
+    cdef Py_ssize_t* holes  # where the numbers of each partition go in a response
 
     def __cinit__(self, context, connection, route):
         self.count = len(route.targets)
@@ -602,7 +602,7 @@ cdef class FastRoute:
         put_32(<uint8_t*>PyBytes_AS_STRING(self.template), <uint32_t>(len(self.template) - 4))
 
     def try_fast_path(self, Py_ssize_t start, Py_ssize_t end):
-        """Append if the frame is the route's request again; False if it must be decoded."""
+        """Append if the frame repeats the route's request; False if it must be decoded."""
         cdef PyObject* connection = <PyObject*>self.connection
         cdef uint8_t* memory
         cdef object view
@@ -713,7 +713,7 @@ cdef class FastRoute:
         return 0
 
     cdef int64_t start_clock(self, FastTarget target) except? -2:
-        """Count the request; the time if it is one of the few that are timed."""
+        """Count the request; return the time if it is one of the few that are timed."""
         cdef int64_t requests = target.counters.fast_requests + 1
         target.counters.fast_requests = requests
         return NOT_TIMED if requests & UNTIMED else self.context.clock.monotonic_us()
@@ -724,7 +724,7 @@ cdef class FastRoute:
         return 0
 
     cdef int response_ready(self, object slot, object buffers) except -1:
-        """As `ServerConnection.response_ready`, for the answer of a connection that has no other."""
+        """As `ServerConnection.response_ready`, for a connection that has no other response waiting."""
         cdef PyObject* connection = <PyObject*>self.connection
         cdef PyObject* answers = slot_of(connection, _answers)
         cdef object pending = <object>slot_of(connection, _pending)
@@ -745,7 +745,7 @@ cdef class FastRoute:
         return 0
 
     cdef bytes answer(self, uint32_t correlation_id):
-        """An answer whose numbers are still to be put in."""
+        """A response whose numbers are filled in later."""
         cdef bytes made = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(self.template))
         cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(made)
         memcpy(at, PyBytes_AS_STRING(self.template), PyBytes_GET_SIZE(self.template))
@@ -770,7 +770,7 @@ cdef class FastRoute:
 
 @cython.final
 cdef class FastAppend(StagedBatch):
-    """One batch that took the fast path: the answer's slot and the replica's pending in one."""
+    """One batch on the fast path: both the response's slot and the replica's pending append."""
 
     cdef public object connection
     cdef public object buffers
@@ -835,7 +835,7 @@ cdef class FastAppend(StagedBatch):
 @cython.final
 @cython.freelist(64)
 cdef class FastCall:
-    """A request of several batches that took the fast path."""
+    """A request of several batches on the fast path."""
 
     cdef public object connection
     cdef public object buffers
@@ -916,7 +916,7 @@ cdef class FastPart(StagedBatch):
             self.call.part_done()
 
     cdef object answer(self):
-        """The part's place in an answer that has errors."""
+        """The part's place in a response that has errors."""
         if self.failure is not None:
             return failed_answer(self.target, self.failure)
         return _PartitionAnswer(

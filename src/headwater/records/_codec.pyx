@@ -54,7 +54,7 @@ cdef enum:
     ABSENT = -1  # as a length: null
     WORTH_KEEPING = 32 * 1024
     WORTH_CHECKING_AHEAD = 64 * 1024
-    MOST_AHEAD = 512 * 1024  # what was checked is still in the processor's cache when it is read
+    MOST_AHEAD = 512 * 1024  # checked bytes are still in the processor's cache when they are decoded
     MOST_LENT = 4
 
 cdef extern from "Python.h":

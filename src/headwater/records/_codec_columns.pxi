@@ -2,7 +2,7 @@
 
 @cython.final
 cdef class Memory:
-    """Bytes that grow at their end and are given away as a bytearray.
+    """A buffer that grows at its end and is handed over as a bytearray.
 
     What was given away lately and is held by nobody any more is used again: fresh pages cost more
     than what is written into them.
@@ -38,7 +38,7 @@ cdef class Memory:
         return 0
 
     cdef bytearray unused(self):
-        """Memory that came back, or none yet."""
+        """Memory that was returned for reuse, if any."""
         cdef Py_ssize_t index
         for index in range(len(self.lent)):
             if Py_REFCNT(PyList_GET_ITEM(self.lent, index)) == 1:
@@ -46,8 +46,8 @@ cdef class Memory:
         return bytearray()
 
     cdef inline void put(self, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        """Append into the room reserved."""
-        if size:  # nothing may have been reserved for nothing
+        """Append into the reserved room."""
+        if size:  # no room may have been reserved for an empty value
             memcpy(self.at + self.size, data, size)
             self.size += size
 
@@ -60,7 +60,7 @@ cdef class Memory:
         self.size += sizeof(int64_t)
 
     cdef bytearray take(self):
-        """All of it; nothing remains."""
+        """Hand over all bytes and start empty."""
         cdef bytearray taken = self.memory
         PyByteArray_Resize(taken, self.size)
         if self.size >= WORTH_KEEPING:
@@ -128,7 +128,7 @@ cdef class Fields:
         return 0
 
     cdef inline void put(self, const uint8_t* at, Py_ssize_t size) noexcept nogil:
-        """Append a row into the room reserved."""
+        """Append a row into the reserved room."""
         cdef Py_ssize_t byte = self.count >> 3
         cdef uint8_t bit = <uint8_t>(1 << (self.count & 7))
         if byte == self.validity.size:
@@ -146,7 +146,7 @@ cdef class Fields:
         return FieldsMark(self.count, self.nulls, self.data.size)
 
     cdef void cut(self, FieldsMark mark) noexcept nogil:
-        """Back to what it was at the mark."""
+        """Return to the state at the mark."""
         cdef uint8_t* bits
         self.count = mark.count
         self.nulls = mark.nulls
@@ -166,7 +166,7 @@ cdef class Fields:
 
 @cython.final
 cdef class ColumnReader:
-    """Columns that grow by one batch after the other, of one partition or of several."""
+    """Columns that grow batch by batch, from one partition or several."""
 
     cdef readonly Py_ssize_t count
     cdef bint busy
@@ -219,7 +219,7 @@ cdef class ColumnReader:
         bint control=False,
         limit=MAX_UNCOMPRESSED_BYTES,
     ):
-        """Append the records of the batch at `pos`, but those below `from_offset`; its size.
+        """Append the records of the batch at `pos` from `from_offset` on; return its size.
 
         Errors as `decode_batch` has them; the columns then are as they were.
         """
@@ -242,7 +242,7 @@ cdef class ColumnReader:
         Py_ssize_t size=INT32_MAX,
         limit=MAX_UNCOMPRESSED_BYTES,
     ):
-        """Append the batch at `pos` and those behind it, up to `rows` or `size` in these columns.
+        """Append the batch at `pos` and those after it, up to `rows` or `size` in these columns.
 
         Records below `from_offset` and above `last` are left out. The run ends as the one of
         `decode_run` does, and returns the position, the offset and the epoch after it.
@@ -288,7 +288,7 @@ cdef class ColumnReader:
         Py_ssize_t size,
         int64_t* next_offset,
     ) except -1:
-        """Add batches of a run whose checksums `check_ahead` found to match; where that ended.
+        """Add batches whose checksums `check_ahead` has verified; return where they end.
 
         Other threads may run meanwhile. It ends before a batch that is compressed, has headers or is
         malformed: those are for `read`.
@@ -319,7 +319,7 @@ cdef class ColumnReader:
         Py_ssize_t size,
         int64_t* next_offset,
     ) noexcept nogil:
-        """Add batches into the room there is; true where only more room is missing."""
+        """Add batches into the reserved room; true if only room was missing."""
         cdef Batch* batch = &area.batch
         cdef Mark mark
         while (
@@ -345,7 +345,7 @@ cdef class ColumnReader:
     cdef bint read_plain_batch(
         self, Area area, Py_ssize_t pos, int64_t from_offset, int64_t last
     ) noexcept nogil:
-        """Add all of a batch that has no headers; false where that cannot be done."""
+        """Add a whole batch without headers; false if that is not possible."""
         cdef Record record
         cdef int kind = 1 if area.batch.attributes & LOG_APPEND_TIME else 0
         cdef int64_t count = max(area.batch.count, 0)
@@ -358,14 +358,14 @@ cdef class ColumnReader:
         )
 
     cdef int begin_use(self) except -1:
-        """Nobody else may touch the room that a running `add` has reserved."""
+        """Refuse a second caller while `add` runs: the reserved room is its own."""
         if self.busy:
             raise RuntimeError("a ColumnReader is not for several threads at once")
         self.busy = True
         return 0
 
     cdef int read(self, Area area, int64_t from_offset, int64_t last) except -1:
-        """Add what is in the area, or nothing."""
+        """Add all records of the area, or none."""
         cdef Mark mark
         cdef Py_ssize_t room = area.cursor.end - area.cursor.at
         if self.weight() + room > INT32_MAX:
@@ -412,7 +412,7 @@ cdef class ColumnReader:
         int64_t from_offset,
         int64_t last,
     ) noexcept nogil:
-        """Add records from the `index`-th on up to one with headers, whose number it returns.
+        """Add records from the `index`-th on, up to one with headers; return its index.
 
         Not less than the number of records: there was none. Negative: the inverse of the number of
         a record that is malformed.
@@ -428,7 +428,7 @@ cdef class ColumnReader:
         return index
 
     cdef inline void put(self, Record* record, int kind) noexcept nogil:
-        """Append a record, whose headers are added already, into the room reserved."""
+        """Append a record, whose headers are already added, into the reserved room."""
         cdef uint8_t stamped_by = <uint8_t>kind
         self.offsets.put_long(record.offset)
         self.timestamps.put_long(record.timestamp)
@@ -521,12 +521,12 @@ cdef class ColumnReader:
 
 
 cdef bytes valid_utf_8(const uint8_t* at, Py_ssize_t size):
-    """A header's key as text may have it: undecodable bytes become replacement characters."""
+    """A header's key as text; undecodable bytes become replacement characters."""
     return PyUnicode_DecodeUTF8(<const char*>at, size, "replace").encode()
 
 
 def decode_columns(buf, bint check_crc=True, *, int64_t from_offset=0, limit=MAX_UNCOMPRESSED_BYTES):
-    """The records of all whole batches in `buf` that are no control batches."""
+    """The records of all complete batches in `buf`, without control batches."""
     cdef ColumnReader reader = ColumnReader()
     cdef View view = View(buf)
     cdef Py_ssize_t pos = 0

@@ -1,4 +1,4 @@
-# The hash of keys, Java's murmur2: for the codec, and for the short way of `send`.
+# The hash of keys, Java's murmur2: for the codec and the fast path of `send`.
 
 cdef inline uint32_t hash_bytes(const uint8_t* key, Py_ssize_t size) noexcept nogil:
     cdef uint32_t mix = 0x5BD1E995

@@ -1,4 +1,4 @@
-# Numbers as records and batch headers have them, and the hash of keys.
+# The number encodings of records and batch headers, and the hash of keys.
 
 include "_codec_hash.pxi"
 

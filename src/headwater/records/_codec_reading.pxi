@@ -1,9 +1,9 @@
-# Batches of a consumer: bounds first, then values; tuples for those who want objects.
+# Decodes batches for a consumer: bounds first, then values; tuples where objects are wanted.
 
 cdef struct Cursor:
     const uint8_t* at
     const uint8_t* end
-    bint broken  # a number was too long, or a length out of all bounds: what was read is worthless
+    bint broken  # a number was too long or a length out of bounds: discard what was read
 
 
 cdef inline int64_t get_varint(Cursor* cursor, int longest, uint64_t largest) noexcept nogil:
@@ -84,7 +84,7 @@ cdef struct Batch:
 
 
 cdef inline bint get_record(Cursor* cursor, Batch* batch, Record* record) noexcept nogil:
-    """Read a record up to its headers, which `record.headers` spans; false where it is malformed."""
+    """Read a record up to its headers, which `record.headers` spans; false if it is malformed."""
     cdef Cursor inner
     cdef int64_t size = get_int(cursor)
     cdef int64_t place
@@ -145,14 +145,14 @@ cdef class Area:
     cdef View whole
     cdef object memory
     cdef bytes unpacked
-    cdef Py_ssize_t checked  # up to here `check_ahead` found checksums that match
+    cdef Py_ssize_t checked  # `check_ahead` has verified checksums up to here
 
     def __cinit__(self, buf):
         self.whole = View(buf)
         self.memory = memoryview(buf)
 
     cdef bint follows(self, Py_ssize_t pos) noexcept nogil:
-        """Whether a whole batch for everybody is at `pos`, of the same epoch as the one before."""
+        """Whether a complete batch outside any transaction, of the epoch of the one before, is at `pos`."""
         cdef Py_ssize_t left = self.whole.size - pos
         cdef const uint8_t* at = self.whole.at + pos
         return (
@@ -212,7 +212,7 @@ cdef class Area:
         return crc32c(self.memory[pos + CRC_START : pos + self.batch.size]) == stored_checksum(at)
 
     cdef int unpack(self, Py_ssize_t pos, object limit) except -1:
-        """Stand at the first record."""
+        """Move to the first record."""
         cdef int codec = self.batch.attributes & CODEC_MASK
         cdef Py_ssize_t size = self.batch.size - HEADER_SIZE
         self.cursor.at = self.whole.at + pos + HEADER_SIZE
@@ -231,7 +231,7 @@ cdef inline uint32_t stored_checksum(const uint8_t* header) noexcept nogil:
 
 
 cdef inline bint matches(const uint8_t* batch, int64_t size) noexcept nogil:
-    """Whether a whole batch matches its checksum."""
+    """Whether a complete batch matches its checksum."""
     return crc_of(batch + CRC_START, size - CRC_START) == stored_checksum(batch)
 
 
@@ -247,14 +247,14 @@ cdef inline void read_header(const uint8_t* at, Batch* batch) noexcept nogil:
 
 
 cdef inline int64_t after_last(const uint8_t* header) noexcept nogil:
-    """The offset after a batch; a senseless one stays within 64 bits."""
+    """The offset after a batch, clamped to 64 bits."""
     cdef int64_t base = get_big_endian(header, 8)
     cdef int64_t delta = get_big_endian(header + 23, 4)
     return INT64_MAX if base > INT64_MAX - 1 - max(delta, 0) else base + delta + 1
 
 
 def read_end(buf, int64_t offset, int epoch):
-    """Offset and epoch after the last whole batch in `buf`; as they were where there is none."""
+    """Offset and epoch after the last complete batch in `buf`; unchanged if there is none."""
     cdef View view = View(buf)
     cdef const uint8_t* at = view.at
     cdef Py_ssize_t left = view.size
@@ -298,7 +298,7 @@ def decode_run(
     Py_ssize_t wanted=1,
     limit=MAX_UNCOMPRESSED_BYTES,
 ):
-    """Records of the batch at `pos` and of those behind it, until there are `wanted` of them.
+    """Records of the batch at `pos` and of those after it, until there are `wanted` of them.
 
     Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives;
     none is below `from_offset`. A run ends before a control or transactional batch, before another

@@ -1,13 +1,13 @@
-# Columns in Arrow's layout as records of a batch; the caller's buffers are not trusted either.
+# Encodes columns in Arrow's layout as records of a batch; the caller's buffers are not trusted.
 
 cdef class Rows:
-    """A column of bytes that is being read; IndexError where a row is not wholly in its buffers."""
+    """A column of bytes to read; IndexError if a row is not completely within its buffers."""
 
     cdef View offsets
     cdef View data
     cdef View validity
     cdef Py_ssize_t first
-    cdef Py_ssize_t count  # rows that offsets and validity have room for
+    cdef Py_ssize_t count  # rows that the offsets and validity buffers can hold
 
     def __cinit__(self, column):
         offsets, data, validity, self.first = column
@@ -21,7 +21,7 @@ cdef class Rows:
             raise IndexError("the first row is negative")
 
     cdef inline Py_ssize_t get(self, Py_ssize_t row, const uint8_t** at) except -2:
-        """Size of a row, ABSENT for null, and where it begins."""
+        """Size (ABSENT for null) and start of a row."""
         cdef int32_t bounds[2]
         if row < 0 or row >= self.count - self.first:
             raise IndexError(f"there is no row {row}")
@@ -36,7 +36,7 @@ cdef class Rows:
 
 
 def encode_columns(BatchWriter writer not None, timestamps, keys, values, rows, Py_ssize_t start=0):
-    """Append rows of a table to a batch, from the `start`-th on; how many of them fitted.
+    """Append rows of a table to a batch, from the `start`-th on; return how many fit.
 
     `rows` is the number of rows of the table, or which of them to take: their int32 indices.
     `timestamps` is one for all, or an int64 for each row of the table.

@@ -1,8 +1,8 @@
-# Batches of a producer, encoded record by record into memory that grows.
+# Encodes batches of a producer, record by record, into memory that grows.
 
 @cython.final
 cdef class BatchWriter:
-    """One batch that is being filled; not for several threads at once.
+    """One batch that is being filled; not safe for concurrent use.
 
     `size` is exact: what the batch takes uncompressed, with its header. After `finish` nothing fits
     any more; `finish` itself may be called again, for the same records under another identity. The
@@ -16,7 +16,7 @@ cdef class BatchWriter:
         self.memory = PyByteArray_FromStringAndSize(NULL, FIRST_CAPACITY)
 
     def append(self, timestamp, key, value, headers=()):
-        """The number of the record in the batch, or -1 where it does not fit; a first one does."""
+        """The index of the record in the batch, or -1 if it does not fit; the first always fits."""
         cdef const uint8_t* key_at = NULL
         cdef const uint8_t* value_at = NULL
         cdef Py_ssize_t key_size = ABSENT
@@ -33,7 +33,7 @@ cdef class BatchWriter:
         return self.count - 1
 
     def extend(self, timestamp, values, Py_ssize_t start):
-        """Append values without keys from `values[start]` on, and return how many fitted.
+        """Append values without keys from `values[start]` on; return how many fit.
 
         An item that is not a value ends it like a full batch; as the first item it is refused with
         TypeError.
@@ -67,7 +67,7 @@ cdef class BatchWriter:
         Py_ssize_t value_size,
         bytes headers,
     ) except -1:
-        """Encode one record at the end; false where the batch has no room for it."""
+        """Encode one record at the end; false if the batch has no room for it."""
         cdef Py_ssize_t header_size = PyBytes_GET_SIZE(headers)
         cdef int64_t first = self.first_timestamp if self.count else timestamp
         cdef uint64_t stamp = zigzag(<int64_t>(<uint64_t>timestamp - <uint64_t>first))

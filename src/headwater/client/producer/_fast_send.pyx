@@ -49,7 +49,7 @@ if min(_sticky, _queues, _open, _writer, _future) < 0:
 
 
 cdef inline PyObject* read_slot(PyObject* owner, PyTypeObject* kind, Py_ssize_t place) noexcept:
-    """What is in a slot of `owner`; NULL where that is nothing, or where `owner` is no `kind`."""
+    """The value in a slot of `owner`; NULL if it is empty or `owner` is not a `kind`."""
     if owner == NULL or Py_TYPE(owner) != kind:
         return NULL
     return slot_of(owner, place)
@@ -63,7 +63,7 @@ cdef class FastSend:
     cdef object wall_ms
 
     def __init__(self, dict topics not None, otherwise, wall_ms=None):
-        """`topics` is read at each call; without `wall_ms` the time is the system's."""
+        """`topics` is read at each call; `wall_ms` defaults to the system's clock."""
         self.topics = topics
         self.otherwise = otherwise
         self.wall_ms = wall_ms
@@ -100,7 +100,7 @@ cdef class FastSend:
         return self.otherwise(topic, value, key, partition, headers, timestamp, on_delivery)
 
     cdef object place(self, PyObject* known, int64_t stamp, object key, object value):
-        """Put the record into the batch that is open for it; None where that cannot be."""
+        """Add the record to its open batch; None if that is not possible."""
         cdef const uint8_t* key_at = NULL
         cdef const uint8_t* value_at = NULL
         cdef Py_ssize_t key_size = ABSENT

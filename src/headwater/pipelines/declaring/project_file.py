@@ -1,6 +1,6 @@
 """Reads and checks pipeline.yml.
 
-Values come from yaml's safe loader. `${VAR}` and `${VAR:-default}` are replaced inside of values
+Values come from yaml's safe loader. `${VAR}` and `${VAR:-default}` are replaced inside values
 afterwards, so a variable cannot change the structure. The error for an unknown key names the nearest
 known one.
 """

@@ -131,7 +131,7 @@ def _body(node: ast.FunctionDef) -> Iterator[ast.AST]:
 
 
 class _Names:
-    """Resolves names inside of a function as far as they are fixed before it runs."""
+    """Resolves names inside a function as far as they are fixed before it runs."""
 
     def __init__(self, function: FunctionType, node: ast.FunctionDef) -> None:
         self._known: dict[str, Any] = dict(function.__globals__)
@@ -191,7 +191,7 @@ def _filled(cell: Any) -> bool:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Any]]:
-    """Yield the names that an import of headwater.pipelines inside of a function binds."""
+    """Yield the names that an import of headwater.pipelines inside a function binds."""
     import headwater.pipelines as package
 
     for alias in node.names:

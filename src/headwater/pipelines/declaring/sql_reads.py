@@ -99,7 +99,7 @@ class _Finder:
         return following is not None and not following.is_name and not following.is_symbol(")")
 
     def _opened(self, level: _Level) -> _Level:
-        """Return the level inside of a bracket: a subquery, tables in brackets, or anything else."""
+        """Return the level inside a bracket: a subquery, tables in brackets, or anything else."""
         inner = _Level()
         if level.wants_relation:
             level.wants_relation = False

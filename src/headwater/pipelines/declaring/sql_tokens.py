@@ -1,6 +1,6 @@
 """Splits Spark SQL into tokens, enough to find statements, clauses and table names.
 
-Strings, quoted names and comments are single tokens, so nothing inside of them is mistaken for SQL.
+Strings, quoted names and comments are single tokens, so nothing inside them is mistaken for SQL.
 A string or comment that does not end is a SqlError with its line.
 """
 

@@ -1,7 +1,7 @@
 """Parses JSON values into typed rows; no invalid value silently becomes NULL.
 
 `from_json` alone gives NULL for a field of the wrong type, takes the first of two objects, and
-ignores text after an object. Here a value is parsed inside of an array, between two marks that no value
+ignores text after an object. Here a value is parsed inside an array, between two marks that no value
 can contain, so that any text around its object is an error too. A record that does not fit is refused
 whole, with a reason for each invalid field. A column accepts only its own JSON type, except that a
 STRING keeps any JSON value as text and a TIMESTAMP also accepts seconds since 1970 as a number.

@@ -8,7 +8,7 @@ from headwater.pipelines.declaring.columns import column_name
 
 
 class SchemaError(ValueError):
-    """A schema that cannot become columns: one line with the path inside of it."""
+    """A schema that cannot become columns: one line with the path inside it."""
 
     def __init__(self, path: str, text: str) -> None:
         super().__init__(f"schema at {path}: {text}")

@@ -32,7 +32,7 @@ def object_columns(schema: Mapping[str, Any]) -> list[DdlColumn]:
 
 
 class _Reader:
-    """Converts one schema; keeps its root for $ref and the references it is inside of."""
+    """Converts one schema; keeps its root for $ref and the references that enclose it."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root

@@ -1,6 +1,6 @@
 """Converts schemas to Spark DDL: from JSON Schema, from Avro-style records, from samples.
 
-A type without an exact column type is refused with its path inside of the schema; nothing silently
+A type without an exact column type is refused with its path inside the schema; nothing silently
 becomes a STRING. Names that are not plain identifiers are backquoted.
 """
 
