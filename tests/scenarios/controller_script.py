@@ -357,9 +357,11 @@ def _then(then: AfterWrite | AfterSend) -> str:
     shown = []
     for field in fields(then):
         value = getattr(then, field.name)
+        if value is None or value == field.default:
+            continue
         if isinstance(value, tuple):
             value = " ".join(map(str, value))
-        if value not in (None, False):
+        if value is not False:
             shown.append(field.name if value is True else f"{field.name}={value}")
     return " ".join([type(then).__name__, *shown])
 

@@ -17,6 +17,8 @@ class SendPartitionStates:
     partitions: tuple[TopicPartition, ...]
     token: int | None
     new: bool = False
+    silent: tuple[int, ...] = ()
+    """Brokers that the command does not wait for."""
 
 
 @dataclass(frozen=True, slots=True)

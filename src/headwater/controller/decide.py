@@ -204,9 +204,11 @@ class _Term:
 
     def next_deadline(self) -> int:
         """When to feed the next TimePassed."""
-        command = self.outstanding.next_deadline()
-        due = min(self._next_rebalance_ms, self._next_report_ms)
-        return due if command is None else min(due, command)
+        due = [self._next_rebalance_ms, self._next_report_ms]
+        for deadline in (self.outstanding.next_deadline(), self._handover.next_deadline()):
+            if deadline is not None:
+                due.append(deadline)
+        return min(due)
 
     def drain_effects(self) -> list[Effect]:
         effects, self.outstanding.effects = self.outstanding.effects, []
@@ -235,6 +237,7 @@ class _Term:
 
     def _time_passed(self, now_ms: int) -> None:
         settings = self.outstanding.settings
+        self._jobs.extend(self._handover.time_passed(now_ms))
         if now_ms >= self._next_rebalance_ms:
             self._next_rebalance_ms = now_ms + settings.leader_imbalance_check_ms
             if settings.auto_leader_rebalance:
@@ -334,7 +337,7 @@ class _Term:
             case ListReassignments():
                 self._jobs.append(self._reassignments.list(command, token))
             case ControlledShutdown():
-                self._jobs.extend(self._handover.begin(command, token))
+                self._jobs.extend(self._handover.begin(command, token, now_ms))
             case AlterConfigs():
                 self._jobs.append(self._alter_configs(command, token))
             case _:

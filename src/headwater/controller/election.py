@@ -33,14 +33,19 @@ class Election(NamedTuple):
 
 
 def elect(
-    partition: PartitionRegistration, state: ClusterState, *, unclean: bool = False
+    partition: PartitionRegistration,
+    state: ClusterState,
+    *,
+    unclean: bool = False,
+    passed_over: Collection[int] = (),
 ) -> Election:
     """The first live in-sync replica in the order of the assignment; NO_LEADER if there is none.
 
-    Without a leader the in-sync set stays: only its members have every acknowledged record.
+    Brokers that shut down or are `passed_over` lead only if there is no other. Without a leader the
+    in-sync set stays: only its members have every acknowledged record.
     """
     isr = surviving_isr(partition, state)
-    leader = _first(partition.replicas, state, isr)
+    leader = _first(partition.replicas, state, isr, passed_over)
     if leader != NO_LEADER:
         return Election(leader, isr)
     alive = [broker for broker in partition.replicas if broker in state.brokers]
@@ -67,10 +72,16 @@ def surviving_isr(partition: PartitionRegistration, state: ClusterState) -> tupl
     return tuple(broker for broker in intact if broker in state.brokers) or tuple(intact)
 
 
-def _first(replicas: tuple[int, ...], state: ClusterState, among: Collection[int]) -> int:
-    """The first live broker; one that is shutting down only if there is no other."""
+def _first(
+    replicas: tuple[int, ...],
+    state: ClusterState,
+    among: Collection[int],
+    passed_over: Collection[int] = (),
+) -> int:
     live = [broker for broker in replicas if broker in among and broker in state.brokers]
-    staying = [broker for broker in live if broker not in state.shutting_down]
+    staying = [
+        broker for broker in live if broker not in state.shutting_down and broker not in passed_over
+    ]
     return next(iter(staying or live), NO_LEADER)
 
 

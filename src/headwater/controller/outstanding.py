@@ -7,7 +7,7 @@ outstanding can be printed and compared.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -119,18 +119,19 @@ class Outstanding:
         token: int | None = None,
         *,
         new: bool = False,
+        silent: Collection[int] = (),
     ) -> None:
-        """Write the states of partitions, then send them to the brokers."""
+        """Write the states of partitions, then send them; the command waits for no `silent` broker."""
         self._begin_write(partitions)
         self.hold(token)
-        self.write(ops, SendPartitionStates(tuple(partitions), token, new))
+        self.write(ops, SendPartitionStates(tuple(partitions), token, new, tuple(silent)))
 
     def partitions_stored(self, stored: SendPartitionStates) -> None:
         """Send what `write_partitions` has made durable."""
         durable = self._end_write(stored.partitions)
         self._unheard.difference_update(durable)
         self._unheard.update(at for at in stored.partitions if at in self._being_written)
-        self.send_partition_states(durable, stored.token, new=stored.new)
+        self.send_partition_states(durable, stored.token, new=stored.new, silent=stored.silent)
         self.release(stored.token)
 
     def write_in_sync_sets(
@@ -204,6 +205,7 @@ class Outstanding:
         *,
         new: bool = False,
         only: int | None = None,
+        silent: Collection[int] = (),
     ) -> None:
         """Send LeaderAndIsr to the replicas, then UpdateMetadata to every broker (or `only` one)."""
         for broker_id in self.state.brokers if only is None else (only,):
@@ -211,8 +213,9 @@ class Outstanding:
             if mine:
                 broker = self.state.brokers[broker_id]
                 request = leader_and_isr(self.identity, broker, self.state, mine, new=new)
-                self.hold(token)
-                self.send(broker_id, request, Release(token))
+                waiting = None if broker_id in silent else token
+                self.hold(waiting)
+                self.send(broker_id, request, Release(waiting))
         self.send_update_metadata(partitions, token, only=only)
 
     def send_update_metadata(
