@@ -368,8 +368,7 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
     "B4": ClusterBug(_epoch_start_not_kept, ("crash at an operation", "isolate", "pause")),
     "B5": ClusterBug(
         _joins_below_epoch_start,
-        ("pause", "leaders swapped", "leaders swapped", "slow links of brokers"), ("follower",),
-        (3500, 5000), _RUSH,
+        ("cut off from brokers", "crash of all"), ("follower",), (3500,), _RUSH,
     ),
     "B6": ClusterBug(_any_epoch_counts, _DIVERGE, ("follower", "controller")),
     "B7": ClusterBug(_same_leader_not_compared, _DIVERGE, ("follower", "leader")),
