@@ -204,11 +204,9 @@ class _Term:
 
     def next_deadline(self) -> int:
         """When to feed the next TimePassed."""
-        due = [self._next_rebalance_ms, self._next_report_ms]
-        for deadline in (self.outstanding.next_deadline(), self._handover.next_deadline()):
-            if deadline is not None:
-                due.append(deadline)
-        return min(due)
+        optional = (self.outstanding.next_deadline(), self._handover.next_deadline())
+        due = [deadline for deadline in optional if deadline is not None]
+        return min(self._next_rebalance_ms, self._next_report_ms, *due)
 
     def drain_effects(self) -> list[Effect]:
         effects, self.outstanding.effects = self.outstanding.effects, []

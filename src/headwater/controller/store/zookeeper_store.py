@@ -157,7 +157,8 @@ class ZooKeeperStore:
         self._listeners: list[Callable[[SessionState], None]] = []
         self._calls: deque[_Call] = deque()
         self._delivering = False
-        self._armed: set[_Armed] = set()
+        self._armed: dict[_Armed, None] = {}
+        """In the order in which the watches were set, which a reconnect repeats."""
         self._connected = False
         self._open = False
         self._closed = False
@@ -357,7 +358,7 @@ class ZooKeeperStore:
     def _arm(self, armed: _Armed | None, seen: _Seen | None) -> None:
         if armed is not None:
             armed.seen = seen
-            self._armed.add(armed)
+            self._armed[armed] = None
 
     def _event(self, life: int, armed: _Armed, event: WatchedEvent) -> None:
         # kazoo fires every watch with NONE when the connection is lost; those are set again.
@@ -366,7 +367,7 @@ class ZooKeeperStore:
 
     def _fire(self, armed: _Armed, change: WatchEvent) -> None:
         if armed in self._armed:
-            self._armed.discard(armed)
+            del self._armed[armed]
             armed.watch(change, armed.path)
 
     def _arm_again(self, armed: _Armed) -> None:
