@@ -77,6 +77,12 @@ class LeadershipHandover:
             due_ms = handover.begin_without_them_ms
             if due_ms is not None and due_ms <= now_ms:
                 handover.begin_without_them_ms = None
+                silent = ", ".join(map(str, sorted(handover.silent)))
+                self._outstanding.report(
+                    f"broker {handover.command.broker_id} stops and hands over what it leads; "
+                    f"no answer from broker {silent}, which takes over nothing",
+                    loud=True,
+                )
                 yield self._hand_over(handover.command, token, frozenset(handover.silent))
 
     def _is_stale(self, command: ControlledShutdown) -> bool:
@@ -118,7 +124,6 @@ class LeadershipHandover:
         self._write(batch, token, silent)
         self._outstanding.report(
             f"broker {leaving} stops: others take over {taken} of the {led} partitions that it leads"
-            + (f"; no answer from broker {', '.join(map(str, sorted(silent)))}" if silent else "")
         )
         if silent:
             if remaining or token not in self._waiting:

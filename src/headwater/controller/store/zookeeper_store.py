@@ -157,8 +157,7 @@ class ZooKeeperStore:
         self._listeners: list[Callable[[SessionState], None]] = []
         self._calls: deque[_Call] = deque()
         self._delivering = False
-        self._armed: dict[_Armed, None] = {}
-        """In the order in which the watches were set, which a reconnect repeats."""
+        self._armed: dict[_Armed, None] = {}  # in their order, which a reconnect repeats
         self._connected = False
         self._open = False
         self._closed = False
