@@ -75,9 +75,13 @@ cdef class FastSend:
         """As `ProducerCore.send`."""
         cdef int64_t stamp
         cdef object made
+        cdef Py_ssize_t chosen = ABSENT
+        if partition is not None:
+            if type(partition) is not int or not 0 <= partition <= 0x7FFFFFFF:
+                return self.otherwise(topic, value, key, partition, headers, timestamp, on_delivery)
+            chosen = partition
         if (
-            partition is None
-            and on_delivery is None
+            on_delivery is None
             and (value is None or type(value) is bytes)
             and (key is None or type(key) is bytes)
             and type(topic) is str
@@ -94,12 +98,16 @@ cdef class FastSend:
                 stamp = self.wall_ms()
             else:
                 stamp = now()
-            made = self.place(PyDict_GetItemWithError(self.topics, topic), stamp, key, value)
+            made = self.place(
+                PyDict_GetItemWithError(self.topics, topic), chosen, stamp, key, value
+            )
             if made is not None:
                 return made
         return self.otherwise(topic, value, key, partition, headers, timestamp, on_delivery)
 
-    cdef object place(self, PyObject* known, int64_t stamp, object key, object value):
+    cdef object place(
+        self, PyObject* known, Py_ssize_t chosen, int64_t stamp, object key, object value
+    ):
         """Add the record to its open batch; None if that is not possible."""
         cdef const uint8_t* key_at = NULL
         cdef const uint8_t* value_at = NULL
@@ -113,7 +121,8 @@ cdef class FastSend:
         if key is not None:
             key_at = <const uint8_t*>PyBytes_AS_STRING(key)
             key_size = PyBytes_GET_SIZE(key)
-            queue = choose(read_slot(known, _topic_type, _queues), key_at, key_size)
+        if chosen != ABSENT or key is not None:
+            queue = choose(read_slot(known, _topic_type, _queues), chosen, key_at, key_size)
         if value is not None:
             value_at = <const uint8_t*>PyBytes_AS_STRING(value)
             value_size = PyBytes_GET_SIZE(value)
@@ -130,10 +139,16 @@ cdef class FastSend:
         return send_future(held, (<BatchWriter>writer).count - 1, stamp)
 
 
-cdef inline PyObject* choose(PyObject* queues, const uint8_t* key, Py_ssize_t size) noexcept:
-    """The queue of a key's partition."""
+cdef inline PyObject* choose(
+    PyObject* queues, Py_ssize_t chosen, const uint8_t* key, Py_ssize_t size
+) noexcept:
+    """The queue of the chosen partition, or of a key's."""
     if queues == NULL or not isinstance(<object>queues, tuple) or not PyTuple_GET_SIZE(<object>queues):
         return NULL
+    if chosen != ABSENT:
+        if chosen >= PyTuple_GET_SIZE(<object>queues):
+            return NULL
+        return PyTuple_GET_ITEM(<object>queues, chosen)
     return PyTuple_GET_ITEM(
         <object>queues, (hash_bytes(key, size) & 0x7FFFFFFF) % PyTuple_GET_SIZE(<object>queues)
     )

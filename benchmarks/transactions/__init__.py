@@ -1,0 +1,1 @@
+"""Transactions: brokers beside Apache Kafka, clients beside librdkafka, isolation levels."""
