@@ -36,6 +36,7 @@ bench: peers              ## speed and size, as ratios to references in the same
 	$(BIN)/python -m benchmarks.clients.produce
 	$(BIN)/python -m benchmarks.clients.consume
 	$(BIN)/python -m benchmarks.clients.latency
+	$(BIN)/python -m benchmarks.transactions
 	$(BIN)/python -m benchmarks.cluster.failover
 	$(BIN)/python -m benchmarks.pipelines
 

@@ -12,13 +12,34 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headwater.errors import E, KafkaError
-from headwater.records.batch import Buffer, read_header
+from headwater.records.batch import (
+    CODEC_MASK,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    OVERHEAD,
+    Buffer,
+    RawHeader,
+    read_header,
+)
 from headwater.records.builder import build_batch
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    LENGTH,
+    MAGIC_BYTE,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+)
 from headwater.records.record import Record, decode_records
 
 _KEY = struct.Struct(">hh")
 _END_VALUE = struct.Struct(">hi")
 _VERSION = 0
+_USUAL_RECORD = struct.Struct(">5shhbhib")
+"""The record of a marker as brokers write it: lengths and deltas, key, length, value, no headers."""
+_BEFORE_KEY, _BEFORE_VALUE = b"\x20\x00\x00\x00\x08", 0x0C
+_USUAL_SIZE = HEADER_SIZE + _USUAL_RECORD.size
 
 
 class ControlType(IntEnum):
@@ -61,6 +82,30 @@ def build_marker(marker: Marker, now: int) -> bytearray:
 
 def read_marker(batch: Buffer) -> Marker | None:
     """Return the marker in a control batch; None for another kind, or if compaction emptied it."""
+    return _read_usual(batch) or _read_any(batch)
+
+
+def _read_usual(batch: Buffer) -> Marker | None:
+    """Return the marker if the batch is as brokers write it: each one is read many times."""
+    if len(batch) < _USUAL_SIZE:
+        return None
+    header: RawHeader = HEADER.unpack_from(batch)
+    before_key, _, kind, before_value, _, epoch, headers = _USUAL_RECORD.unpack_from(
+        batch, HEADER_SIZE
+    )
+    if (
+        header[LENGTH] + OVERHEAD != _USUAL_SIZE
+        or header[MAGIC_BYTE] != MAGIC
+        or header[ATTRIBUTES] & CODEC_MASK
+        or header[RECORD_COUNT] != 1
+        or (before_key, before_value, headers) != (_BEFORE_KEY, _BEFORE_VALUE, 0)
+        or kind not in (ControlType.ABORT, ControlType.COMMIT)
+    ):
+        return None
+    return Marker(header[PRODUCER_ID], header[PRODUCER_EPOCH], kind == ControlType.COMMIT, epoch)
+
+
+def _read_any(batch: Buffer) -> Marker | None:
     records = decode_records(batch)
     header = read_header(batch)
     if not records:

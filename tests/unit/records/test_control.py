@@ -24,6 +24,17 @@ def test_a_marker_is_a_transactional_control_batch_without_sequence():
     assert record.value == b"\x00\x00\x00\x00\x00\x03"
 
 
+def test_a_marker_of_another_layout_is_read_as_well():
+    marker = Marker(5, 1, commit=True, coordinator_epoch=3)
+    usual = decode_records(build_marker(marker, NOW))[0]
+    for options in ({"codec": 1}, {"headers": [("h", b"v")]}):
+        record = usual._replace(headers=options.pop("headers", ()))
+        other = build_batch(
+            [record], now=NOW, producer_id=5, producer_epoch=1, control=True, **options
+        )
+        assert read_marker(other) == marker
+
+
 def control(key: bytes | None, value: bytes | None) -> bytearray:
     return build_batch([Record(key=key, value=value)], now=NOW, control=True)
 

@@ -213,6 +213,8 @@ class CompletedFetch:
         producer_id, last = header[PRODUCER_ID], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         while self._aborted and self._aborted[0].first_offset <= last:
             self._dropped.add(self._aborted.popleft().producer_id)
+        if producer_id not in self._dropped:
+            return not header[ATTRIBUTES] & CONTROL
         if header[ATTRIBUTES] & CONTROL:
             size = max(header[LENGTH] + OVERHEAD, HEADER_SIZE)
             try:
@@ -221,8 +223,7 @@ class CompletedFetch:
                 raise self._corrupt(header[BASE_OFFSET], damage) from damage
             if marker is not None and not marker.commit:
                 self._dropped.discard(producer_id)
-            return False
-        return producer_id not in self._dropped
+        return False
 
     def _reshaped(self, records: list[ConsumerRecord], reshape: Reshape) -> list[ConsumerRecord]:
         """Deserialize; on failure, return the records before the bad one first."""
