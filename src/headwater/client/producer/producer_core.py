@@ -163,10 +163,8 @@ class ProducerCore:
         """Append a record to a batch; the faces document the arguments."""
         try:
             known = self._plain[topic]
-            if partition is None or (type(partition) is int and 0 <= partition < known.count):
-                if partition is not None:
-                    queue = known.queues[partition]
-                elif key is None:
+            if partition is None:
+                if key is None:
                     queue = known.sticky
                 else:
                     queue = known.queues[(key_hash(key) & 0x7FFFFFFF) % known.count]
