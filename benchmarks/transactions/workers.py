@@ -1,9 +1,9 @@
 """One run of one client, in a process of its own: `python -m benchmarks.transactions.workers`.
 
-    commits CLIENT BOOTSTRAP TOPIC COUNT      so many transactions of 100 records, as fast as they go
+    commits CLIENT BOOTSTRAP TOPIC COUNT      COUNT transactions of 100 records, one after the other
     stream CLIENT BOOTSTRAP TOPIC SECONDS HOW  records of 1 KB for a while; HOW is transactional, with
                                                a commit every 100 ms, or idempotent
-    fill headwater BOOTSTRAP TOPIC COUNT       so many transactions of 100 records; each hundredth aborts
+    fill headwater BOOTSTRAP TOPIC COUNT       COUNT transactions of 100 records; each hundredth aborts
     read CLIENT BOOTSTRAP TOPIC COUNT HOW      all of these offsets; HOW is read_committed or not
 
 The last line of the output is a JSON object of figures. CLIENT is `headwater` (the blocking face) or
