@@ -31,6 +31,8 @@ REMEMBERED = 256
 """Batches at the end of the active segment whose positions are kept in memory."""
 RESUMES = 16
 """Readers of a segment whose next position is cached."""
+READ_AHEAD = 32 << 20
+"""More than a kernel reads ahead of a reader, even with a large `read_ahead_kb`."""
 JITTER_SHARES = 1 << 16
 WINDOW = 8192
 """Bytes read at once when walking over headers."""
@@ -56,6 +58,7 @@ class Segment:
         "_files",
         "aborted",
         "base_offset",
+        "cold_ends",
         "created_ms",
         "first_timestamp",
         "index",
@@ -110,6 +113,8 @@ class Segment:
         self.tail_positions: list[int] = []
         # Where readers continue after their last read: offset -> position.
         self.resumes: dict[int, int] = {}
+        # Positions where readers continue whose last bytes came from the disk, oldest first.
+        self.cold_ends: dict[int, None] = {}
         # Counts truncations: what another thread read in the meantime is invalid.
         self.truncation_count = 0
 
@@ -152,7 +157,7 @@ class Segment:
             self.truncation_count,
             self.jitter,
         )
-        copy.tail_offsets, copy.tail_positions, copy.resumes = [], [], {}
+        copy.tail_offsets, copy.tail_positions, copy.resumes, copy.cold_ends = [], [], {}, {}
         copy.reset(size)
         return copy
 
@@ -240,6 +245,7 @@ class Segment:
         self.tail_offsets.clear()
         self.tail_positions.clear()
         self.resumes.clear()
+        self.cold_ends.clear()
 
     # -- reading: `read` may read the page cache only, or another thread's descriptor
 
@@ -384,6 +390,26 @@ class Segment:
                 return fd
             # By now another segment may have had that name.
             self._files.close(fd)
+
+    def note_cold_end(self, position: int) -> None:
+        """Note where a reader continues that has just been given bytes from the disk."""
+        if position < self.size:
+            if len(self.cold_ends) >= RESUMES and position not in self.cold_ends:
+                del self.cold_ends[next(iter(self.cold_ends))]
+            self.cold_ends[position] = None
+
+    def was_read_ahead(self, position: int, end: int) -> bool:
+        """Return whether the range, which is in memory, was probably read ahead by the kernel.
+
+        It was if a reader of the disk continues there, and what lies beyond the reach of the
+        kernel is not in memory. A range is asked about once. (A read with RWF_NOWAIT could not tell:
+        it makes the kernel fetch what is missing.)
+        """
+        if position not in self.cold_ends:
+            return False
+        del self.cold_ends[position]
+        beyond = end + READ_AHEAD
+        return beyond >= self.size or self.mapped_now(1, beyond) is None
 
     def read_blocking(self, size: int, position: int) -> bytes:
         """Return bytes, from the disk if necessary. Only for the thread that owns the log."""

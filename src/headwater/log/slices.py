@@ -51,6 +51,10 @@ class FileSlice:
     def send_now(self, most: int) -> Buffer | list[Buffer] | None:
         """Return the bytes, for a plain socket only, if the page cache has them all.
 
+        Large ranges that the kernel has just read ahead are left to a reader thread too: on a virtual
+        machine the first access to such a page makes the host map it, which takes longer than the
+        rest of the answer.
+
         Large ranges are pages of the page cache, never a copy of more than `most` bytes. Neither
         TLS nor Python code may read them.
         """
@@ -58,6 +62,8 @@ class FileSlice:
             return None
         if self.size < MAPPED_FROM and self.size <= most:
             return self.load_now()
+        if self.segment.was_read_ahead(self.position, self.position + self.size):
+            return None
         pages = self.segment.mapped_now(self.size, self.position)
         return pages or (self.load_now() if self.size <= most else None)
 
@@ -67,6 +73,11 @@ class FileSlice:
             return None
         data = self.segment.read_now(self.size, self.position)
         return data if data is not None and len(data) == self.size else None
+
+    def note_cold(self) -> None:
+        """Note that a reader thread has loaded the bytes: the kernel now reads ahead of them."""
+        if self._wanted is None and self.size >= MAPPED_FROM:
+            self.segment.note_cold_end(self.position + self.size)
 
     def load(self) -> bytes:
         """Return the bytes, from the disk if necessary; empty if there are none. For reader threads."""

@@ -7,6 +7,8 @@ import pytest
 from headwater.broker.handlers.fetch import LONG, _Fetch
 from headwater.broker.server_connection import MAX_POLLS
 from headwater.errors import E
+from headwater.log.segment import Segment
+from headwater.log.slices import MAPPED_FROM, FileSlice
 from headwater.records.batch import batches
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.produce import ProduceResponse
@@ -313,13 +315,45 @@ def test_what_the_page_cache_lacks_is_read_on_a_file_thread(live, topic, client,
     assert bytes(cold.records) == bytes(warm)
 
 
+def test_what_the_kernel_reads_ahead_of_a_cold_read_is_read_on_a_thread_too(
+    live, topic, client, monkeypatch
+):
+    fill(client, topic, 6, size=MAPPED_FROM)
+    segment = live.replica(topic).log.segments.active
+    step = segment.size // 6
+    monkeypatch.setattr("headwater.log.segment.READ_AHEAD", step)
+    in_memory = {1, 2}
+    mapped_now, off_loop = Segment.mapped_now, live.context.off_loop
+    monkeypatch.setattr(FileSlice, "load_now", lambda piece: None)
+    monkeypatch.setattr(
+        Segment,
+        "mapped_now",
+        lambda own, size, position: (
+            mapped_now(own, size, position) if position // step in in_memory else None
+        ),
+    )
+    threads = []
+    monkeypatch.setattr(
+        live.context, "off_loop", lambda *call: (threads.append(call), off_loop(*call))
+    )
+
+    def fetch_uses_a_thread(offset) -> bool:
+        threads.clear()
+        answer = client.fetch(topic, offset, partition_max_bytes=step)
+        assert offsets(answer.records) == [offset]
+        return bool(threads)
+
+    assert [fetch_uses_a_thread(offset) for offset in range(3)] == [True, True, True]
+    in_memory = {3, 4, 5}
+    # Somebody else has read what lies beyond the reach of the kernel.
+    assert [fetch_uses_a_thread(offset) for offset in (3, 4, 5)] == [False, False, False]
+
+
 def test_a_cold_read_that_fails_is_an_error_of_that_partition(live, client, monkeypatch):
     live.create("cold", 2)
     for partition in range(2):
         fill(client, "cold", 1, partition=partition)
     bad = live.replica("cold", 1).log.segments.active.path
-    from headwater.log.slices import FileSlice
-
     load = FileSlice.load_up_to
 
     def failing(piece, most):
@@ -337,8 +371,6 @@ def test_a_cold_read_that_fails_is_an_error_of_that_partition(live, client, monk
 
 def test_answers_behind_a_cold_read_keep_their_order(live, topic, client, monkeypatch):
     fill(client, topic, 1)
-    from headwater.log.slices import FileSlice
-
     monkeypatch.setattr(FileSlice, "load_now", lambda piece: None)
     cold = client.send(fetch_request({(topic, 0): 0}), 12)
     quick = client.send(produce_request(topic, batch()), 9)

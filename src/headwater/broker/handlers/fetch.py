@@ -404,6 +404,7 @@ class _Fetch:
                     part.fail(outcome)
                 else:
                     part.records = outcome
+                    slices[rank].note_cold()
             if len(self.parts) > LONG:
                 self.request.reply_in_turns(self._response_in_turns())
             else:
