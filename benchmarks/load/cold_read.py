@@ -39,6 +39,14 @@ def _produce_while_reading(server: Headwater, reading: Load) -> tuple[Sample, Sa
     return producers.result(), read
 
 
+def _unmap(server: Headwater, topic: Topic) -> None:
+    """Starts the broker again: pages that a process has mapped cannot be evicted."""
+    server.stop()
+    server.start()
+    server.wait_until_ready()
+    server.topics.wait_until_led(topic.name, topic.partitions)
+
+
 def cold_read(scale: Scale) -> list[Figure]:
     """Produce p99 with and without a reader of evicted log, and that the log was indeed cold."""
     batch = encode.batch_of(64 << 10, 1000)
@@ -50,6 +58,7 @@ def cold_read(scale: Scale) -> list[Figure]:
     with Headwater() as server:
         topic = server.filled_topic(1, batch, copies)
         for _ in range(scale.rounds):
+            _unmap(server, topic)
             quiet = generator.run(_producing(server, 4.0), server.port, server.pid)
             evict(server.data / f"{topic.name}-0")
             before = bytes_read_from_disk(server.pid)
