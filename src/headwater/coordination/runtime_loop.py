@@ -13,10 +13,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from headwater.coordination.append_errors import FAULTS_OF_PRODUCERS, as_coordinator_error
 from headwater.coordination.deadlines import Now
+from headwater.coordination.load_turns import LoadTurns
 from headwater.coordination.shard import (
     InternalTopic,
     Outcome,
@@ -34,7 +36,7 @@ from headwater.records.checksum import crc32c
 from headwater.records.control import Marker, read_marker
 from headwater.records.record import decode_records
 from headwater.seams.clock import Clock
-from headwater.seams.timers import CallLater
+from headwater.seams.timers import CallLater, Timer
 from headwater.wire.codec import WireError
 
 log = logging.getLogger(__name__)
@@ -46,7 +48,7 @@ Command: TypeAlias = Callable[[S, Now, C, Token], Outcome[R]]
 Reply: TypeAlias = Callable[[object], None]
 """Gets the shard's answer, or a KafkaError if the shard closes before."""
 
-LOAD_CHUNK_BYTES = 64 * 1024
+LOAD_CHUNK_BYTES = 16 * 1024
 MAX_LOAD_CHUNK_BYTES = 256 * 1024 * 1024
 LOAD_RETRY_S = 1.0
 SAY_AGAIN_MS = 60_000
@@ -124,12 +126,16 @@ class ShardRuntime(Generic[S, R]):
         self._topics_deleted: list[str] = []  # while loading
         self._load_offset = 0
         self._load_bytes = LOAD_CHUNK_BYTES
-        self._timer = self._call_later(0, self._load_chunk)
+        self._timer: Timer | None = None
+        self._load_soon = partial(runtime.load_turns.add, self._load_chunk)
+        self._load_soon()
 
     # -- loading
 
     def _load_chunk(self) -> None:
         """Replay a chunk of the log; the event loop turns between two of them."""
+        if self.state is not ShardState.LOADING:
+            return  # resigned before its turn
         try:
             self._staged = self._log.end(self._partition)
             self._high_watermark = self._log.high_watermark(self._partition)
@@ -156,7 +162,7 @@ class ShardRuntime(Generic[S, R]):
                 self._at,
                 failure,
             )
-        self._timer = self._call_later(LOAD_RETRY_S, self._load_chunk)
+        self._timer = self._call_later(LOAD_RETRY_S, self._load_soon)
 
     def _loaded_chunk(self, chunk: Buffer | KafkaError) -> None:
         if self.state is not ShardState.LOADING:
@@ -169,7 +175,7 @@ class ShardRuntime(Generic[S, R]):
             self._load_failed(failure)
             return
         if self._load_offset < self._staged:
-            self._timer = self._call_later(0, self._load_chunk)
+            self._load_soon()
         else:
             self._become_active()
 
@@ -320,7 +326,7 @@ class ShardRuntime(Generic[S, R]):
     def close(self, why: KafkaError) -> None:
         """Close the shard and answer every waiting request with `why`."""
         self.state = ShardState.CLOSED
-        self._timer.cancel()
+        self._cancel_timer()
         held = [reply for _, reply, _ in self._held]
         self._held.clear()
         self._answer_all(held, why)
@@ -338,10 +344,14 @@ class ShardRuntime(Generic[S, R]):
         at_ms = self.shard.next_deadline()
         if at_ms is None or (self._armed_ms is not None and self._armed_ms <= at_ms):
             return
-        self._timer.cancel()
+        self._cancel_timer()
         self._armed_ms = at_ms
         delay_s = max(at_ms - self._clock.monotonic_ms(), 0) / 1000
         self._timer = self._call_later(delay_s, self._expire)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _expire(self) -> None:
         self._armed_ms = None
@@ -377,6 +387,7 @@ class CoordinatorRuntime(Generic[S, R]):
         self.log = log
         self.clock = clock
         self.call_later = call_later
+        self.load_turns = LoadTurns(call_later)
         self.on_effect = on_effect
         # Returns the shard as one whose records may belong to transactions.
         self.transactional = transactional

@@ -228,6 +228,28 @@ def test_a_long_log_is_loaded_in_bites():
     assert log.reads > 3
 
 
+def test_many_partitions_load_one_bite_in_each_round_of_the_loop():
+    log = MemoryLog()
+    for number in range(60):
+        log.stage(0, [encode(OffsetRecord("g", "t", number, CommittedOffset(1, metadata="m" * 500)))], 0)
+    log.committed = log.next_offset
+    harness = Harness(log)
+    for partition in range(10):
+        harness.loop.elected(partition, 1)
+    harness.loop.resigned(9)
+    bites = []
+    while due := [timer for timer in harness.clock.timers if timer.at_ms == 0]:
+        before = log.reads
+        for timer in due:
+            harness.clock.timers.remove(timer)
+            timer.call()
+        bites.append(log.reads - before)
+    assert max(bites) == 1
+    assert sum(bites) >= 2 * 9
+    harness.fetch()
+    assert len(harness.answers[0]) == 1
+
+
 def test_unknown_and_damaged_records_are_skipped_and_counted():
     log = MemoryLog()
     damaged = encode(OffsetRecord("g", "t", 0, CommittedOffset(1)))[0]
