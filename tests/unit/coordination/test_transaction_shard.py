@@ -284,6 +284,18 @@ def test_a_transaction_keeps_its_deadline_when_partitions_are_added_or_the_coord
     assert driver.known().state is S.PREPARE_ABORT
 
 
+@pytest.mark.parametrize("hours", [-300, -5, 5, 300])
+def test_a_wall_clock_that_jumps_moves_no_deadline(driver, hours):
+    producer = begun(driver)
+    driver.wall_error_ms = hours * 3_600_000
+    driver.advance(TIMEOUT_MS // 2)
+    assert driver.add(producer, "b") is E.NONE
+    driver.advance(TIMEOUT_MS // 2 - 1)
+    assert driver.known().state is S.ONGOING
+    driver.advance(driver.settings.timeout_check_interval_ms)
+    assert driver.known().state is S.PREPARE_ABORT
+
+
 def test_a_refused_abort_is_tried_again(driver):
     begun(driver)
     driver.monotonic_ms = driver.shard.next_deadline()

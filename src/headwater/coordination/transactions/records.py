@@ -66,11 +66,11 @@ def _by_topic(metadata: TransactionMetadata) -> list[TransactionLogValue.Partiti
     if metadata.state is TransactionState.EMPTY:
         return None
     indexes: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, index in sorted(metadata.partitions):
+    for topic, index in metadata.partitions:
         indexes[topic].append(index)
     return [
-        TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=ids)
-        for topic, ids in indexes.items()
+        TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=sorted(indexes[topic]))
+        for topic in sorted(indexes)
     ]
 
 

@@ -245,7 +245,11 @@ class TransactionShard:
         self._deadlines.set(transactional_id, -(-at_ms // step_ms) * step_ms)
 
     def _left_ms(self, now: Now, known: TransactionMetadata) -> int:
-        """How long a transaction may still run, or its idle transactional id be kept."""
+        """How long a transaction may still run, or its idle transactional id be kept.
+
+        This is asked when a transaction begins or is loaded, and not again: from then on the
+        monotonic clock decides, whatever happens to the wall clock.
+        """
         if known.state is TransactionState.ONGOING:
             since, limit = known.start_timestamp, known.timeout_ms
         else:
@@ -258,7 +262,9 @@ class TransactionShard:
         self, now: Now, transactional_id: str, new: TransactionMetadata, out: TransactionOutcome
     ) -> None:
         out.records.append(TransactionRecord(transactional_id, new))
-        self._plan(now, transactional_id, new)
+        known = self.transactions.get(transactional_id)
+        if known is None or not known.state is new.state is TransactionState.ONGOING:
+            self._plan(now, transactional_id, new)  # an open transaction keeps its deadline
 
     def _abort(
         self, now: Now, transactional_id: str, known: TransactionMetadata, out: TransactionOutcome
