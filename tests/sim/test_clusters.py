@@ -6,7 +6,7 @@ from simulator.cluster_bugs import simulate_buggy_cluster
 from simulator.cluster_plan import FEWEST, KINDS
 from simulator.cluster_run import simulate_cluster
 
-SEEDS, PORTION = 350, 10
+SEEDS, PORTION = 500, 10
 """Six of seven seeds have transactions."""
 ENOUGH_SEEDS = 40
 FOUND_SOON = (
