@@ -107,3 +107,13 @@ def _prepare_environment() -> None:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def connect_refusal(spark: object) -> str | None:
+    """Return why tables and pipelines do not work in this session; None if they do."""
+    if not type(spark).__module__.startswith("pyspark.sql.connect"):
+        return None
+    return (
+        "Spark Connect supports only format('headwater'): tables and pipelines need the driver's JVM; "
+        "use headwater.pipelines.spark_session() or a session without remote()"
+    )

@@ -19,7 +19,7 @@ from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.flow_errors import as_flow_error
 from headwater.pipelines.running.flows import Flows
 from headwater.pipelines.running.guarded_writers import GuardedWriters
-from headwater.pipelines.running.preflight import prepare_run
+from headwater.pipelines.running.preflight import NotReadyError, prepare_run
 from headwater.pipelines.running.progress import RunProgress
 from headwater.pipelines.running.queries import POLL_S, Queries
 from headwater.pipelines.running.reports import FlowReport, RunReport
@@ -32,6 +32,7 @@ from headwater.pipelines.running.run_plan import (
     tables_whole,
 )
 from headwater.pipelines.running.session_scope import session_scope
+from headwater.pipelines.session import connect_refusal
 from headwater.pipelines.tables.table import open_table
 from headwater.seams.clock import SystemClock
 
@@ -76,6 +77,9 @@ def run(
         say: Called with each line about preparations and changes since the last run.
         views_every_s: How often materialized views may be refreshed in a continuous run.
     """
+    refusal = connect_refusal(spark)
+    if refusal is not None:
+        raise NotReadyError([refusal])
     lock = Checkpoints.of(project.storage).lock()
     with run_lock(lock, f"the pipeline {project.name}"):
         for line in prepare_run(project, refresh):

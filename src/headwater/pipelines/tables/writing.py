@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructField, StructType
 
+from headwater.pipelines.session import connect_refusal
 from headwater.pipelines.tables.retention import (
     REPLACED_HOURS,
     RETENTION_HOURS,
@@ -105,6 +106,7 @@ class TableSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write the batch, unless the table has it."""
+        _refuse_connect(batch)
         app = self._app or query_id(batch.sparkSession)
         if self._table.last_batch(app) >= batch_id:
             self._table.drop_leftovers(app, batch_id)
@@ -281,6 +283,7 @@ def write_stream(
         compact_after_files: See TableSink.
         retention_hours: See TableSink.
     """
+    _refuse_connect(df)
     sink = TableSink(
         target,
         app=app,
@@ -308,6 +311,7 @@ def overwrite(
 
     Versions older than `retention_hours`, and their files, are removed; 0 keeps all.
     """
+    _refuse_connect(df)
     table = open_table(target)
     plan = _Plan(table, df, partition_by, replaces=True)
     batch = table.last_batch(_REPLACER) + 1
@@ -341,6 +345,12 @@ def _file_format(spark: SparkSession) -> Iterator[None]:
         for key, old in before.items():
             if old is not None:
                 spark.conf.set(key, old)
+
+
+def _refuse_connect(rows: DataFrame) -> None:
+    refusal = connect_refusal(rows.sparkSession)
+    if refusal is not None:
+        raise TableError(refusal)
 
 
 def _keeps_state(rows: DataFrame) -> bool:
