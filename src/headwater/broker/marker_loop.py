@@ -26,6 +26,8 @@ RETRY_S = 0.1
 MARKERS_PER_REQUEST = 1000
 REQUESTS_IN_FLIGHT = 5
 """The most requests to one broker that wait for an answer; later markers share the next one."""
+RESULTS_PER_TURN = 100
+"""How many results of an answer are handled in one round of the event loop."""
 
 _WRITTEN = frozenset({E.NONE, E.INVALID_PRODUCER_EPOCH})
 """A newer epoch has written to the partition after the transaction ended there."""
@@ -153,6 +155,7 @@ class MarkerLoop:
         self._in_flight[broker] -= 1
         if self._closed:
             return
+        errors: dict[tuple[int, TopicPartition], E]
         if isinstance(result, KafkaError):
             log.debug("markers are sent again: %s", result.message)
             errors = dict.fromkeys(
@@ -160,11 +163,21 @@ class MarkerLoop:
             )
         else:
             errors = _errors(result)
-        for marker in markers:
-            key = marker.ending.prepared.producer.producer_id, marker.at
-            self._written(marker, errors.get(key, E.UNKNOWN_SERVER_ERROR))
+        self._take_results(markers, errors)
         if broker in self._queues:
             self._send_to(broker)
+
+    def _take_results(
+        self, markers: list[_Unwritten], errors: dict[tuple[int, TopicPartition], E]
+    ) -> None:
+        """Handle some results: each may complete a transaction. The others follow in later rounds."""
+        if self._closed:
+            return
+        for marker in markers[:RESULTS_PER_TURN]:
+            key = marker.ending.prepared.producer.producer_id, marker.at
+            self._written(marker, errors.get(key, E.UNKNOWN_SERVER_ERROR))
+        if rest := markers[RESULTS_PER_TURN:]:
+            self._call_later(0, partial(self._take_results, rest, errors))
 
     def _written(self, marker: _Unwritten, error: E) -> None:
         ending = marker.ending

@@ -7,6 +7,7 @@ import pytest
 from headwater.broker.marker_loop import (
     MARKERS_PER_REQUEST,
     REQUESTS_IN_FLIGHT,
+    RESULTS_PER_TURN,
     RETRY_S,
     MarkerLoop,
 )
@@ -127,6 +128,23 @@ def test_each_leader_gets_its_markers_and_the_last_answer_completes(stage):
     assert stage.written() == []
     stage.answer()
     assert stage.written() == [prepared]
+
+
+def test_many_transactions_are_not_completed_in_one_round_of_the_loop(stage):
+    count = 2 * RESULTS_PER_TURN + 1
+    stage.leaders["a", 0] = 2
+    at = frozenset({TopicPartition("a", 0)})
+    for number in range(count):
+        stage.coordinated[str(number)] = 7
+        producer = ProducerIdentity(number, 0)
+        stage.loop.prepared(PreparedTransaction(str(number), producer, True, at, 7, 0))
+    stage.clock.advance(0)
+    stage.answer()
+    assert len(stage.completed) == RESULTS_PER_TURN
+    stage.clock.timers.pop(0).call()
+    assert len(stage.completed) == 2 * RESULTS_PER_TURN
+    stage.clock.advance(0)
+    assert sorted(int(it.transactional_id) for it in stage.written()) == list(range(count))
 
 
 def test_the_markers_of_several_transactions_share_a_request(stage):
@@ -277,6 +295,7 @@ def test_large_transactions_are_sent_in_pieces_and_a_broker_gets_few_at_a_time(s
     for _ in range(REQUESTS_IN_FLIGHT + 1):
         assert stage.written() == []
         stage.answer()
+        stage.clock.advance(0)
     assert stage.written() == [prepared]
 
 
