@@ -231,7 +231,9 @@ def test_a_long_log_is_loaded_in_bites():
 def test_many_partitions_load_one_bite_in_each_round_of_the_loop():
     log = MemoryLog()
     for number in range(60):
-        log.stage(0, [encode(OffsetRecord("g", "t", number, CommittedOffset(1, metadata="m" * 500)))], 0)
+        log.stage(
+            0, [encode(OffsetRecord("g", "t", number, CommittedOffset(1, metadata="m" * 500)))], 0
+        )
     log.committed = log.next_offset
     harness = Harness(log)
     for partition in range(10):
