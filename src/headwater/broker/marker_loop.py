@@ -23,6 +23,9 @@ from headwater.wire.messages.transactions import WriteTxnMarkersRequest, WriteTx
 log = logging.getLogger("headwater.server")
 
 RETRY_S = 0.1
+FENCED_RETRY_S = 10.0
+"""A partition that has a marker of a newer coordinator takes none of this one, until metadata say who
+coordinates."""
 MARKERS_PER_REQUEST = 1000
 REQUESTS_IN_FLIGHT = 5
 """The most requests to one broker that wait for an answer; later markers share the next one."""
@@ -184,6 +187,16 @@ class MarkerLoop:
         if error in _WRITTEN:
             ending.missing.discard(marker.at)
             self._complete_if_written(ending)
+        elif error is E.TRANSACTION_COORDINATOR_FENCED:
+            log.warning(
+                "%s refuses the marker of %s: it has one of a coordinator with an epoch above %d. "
+                "If __transaction_state was deleted and created anew, end the transaction with "
+                "`headwater transactions abort`",
+                marker.at,
+                ending.prepared.transactional_id,
+                ending.prepared.coordinator_epoch,
+            )
+            self._call_later(FENCED_RETRY_S, partial(self._retry_later, marker))
         else:
             log.debug(
                 "the marker of %s for %s: %s",
@@ -194,8 +207,9 @@ class MarkerLoop:
             self._retry_later(marker)
 
     def _retry_later(self, marker: _Unwritten) -> None:
-        self._refused.append(marker)
-        self._schedule_retry()
+        if not self._closed:
+            self._refused.append(marker)
+            self._schedule_retry()
 
     def _schedule_retry(self) -> None:
         if not self._retry_scheduled:

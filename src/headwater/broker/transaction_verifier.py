@@ -26,6 +26,9 @@ log = logging.getLogger("headwater.server")
 REQUESTS_IN_FLIGHT = 5
 """The most requests to one broker that wait for an answer; later questions share the next one."""
 TRANSACTIONS_PER_REQUEST = 500
+MOST_QUESTIONS = 20
+"""How often a coordinator is asked while it completes the last transaction: clients rest for longer
+than that takes. It holds each question for a moment."""
 
 VerificationDone: TypeAlias = Callable[[KafkaError | None], None]
 PartitionErrors: TypeAlias = dict[TopicPartition, E]
@@ -56,9 +59,11 @@ class _Asker(NamedTuple):
     write: TransactionalWrite
     producer_id: int
     epoch: int
+    asked_before: int = 0
 
 
-_Questions: TypeAlias = dict[_Asker, dict[TopicPartition, list[VerificationDone]]]
+_Asked: TypeAlias = dict[TopicPartition, list[VerificationDone]]
+_Questions: TypeAlias = dict[_Asker, _Asked]
 
 
 class TransactionVerifier:
@@ -97,9 +102,12 @@ class TransactionVerifier:
         if broker is None:
             self._call_later(0, partial(done, VerificationRefused(E.COORDINATOR_NOT_AVAILABLE)))
             return
-        questions = self._queues.setdefault(broker, {})
-        asker = _Asker(write, producer_id, epoch)
-        questions.setdefault(asker, {}).setdefault(at, []).append(done)
+        self._queue(broker, _Asker(write, producer_id, epoch), {at: [done]})
+
+    def _queue(self, broker: int, asker: _Asker, asked: _Asked) -> None:
+        questions = self._queues.setdefault(broker, {}).setdefault(asker, {})
+        for at, waiting in asked.items():
+            questions.setdefault(at, []).extend(waiting)
         if not self._send_scheduled:
             self._send_scheduled = True
             self._call_later(0, self._send_queued)
@@ -144,11 +152,9 @@ class TransactionVerifier:
             self._queues[broker] = rest
         return chosen
 
-    def _ask_coordinator_here(
-        self, asker: _Asker, asked: dict[TopicPartition, list[VerificationDone]]
-    ) -> None:
+    def _ask_coordinator_here(self, asker: _Asker, asked: _Asked) -> None:
         def answered(errors: PartitionErrors) -> None:
-            _answer(asker, asked, errors)
+            self._answer(asker, asked, errors)
 
         self._ask_here(_transaction(asker, asked), frozenset(asked), answered)
 
@@ -173,8 +179,24 @@ class TransactionVerifier:
         errors, otherwise = _errors(result)
         for asker, asked in questions.items():
             known = errors.get(asker.write.transactional_id, {})
-            _answer(asker, asked, {at: known.get(at, otherwise) for at in asked})
+            self._answer(asker, asked, {at: known.get(at, otherwise) for at in asked})
         self._send_to(broker)
+
+    def _answer(self, asker: _Asker, asked: _Asked, errors: PartitionErrors) -> None:
+        """Pass the answers on; ask again while the transaction before is being completed."""
+        unfinished: _Asked = {}
+        if asker.write.adds_partitions and asker.asked_before < MOST_QUESTIONS:
+            concurrent = E.CONCURRENT_TRANSACTIONS
+            unfinished = {at: waiting for at, waiting in asked.items() if errors[at] is concurrent}
+        broker = self._coordinator(asker.write.transactional_id) if unfinished else None
+        if broker is not None:
+            again = asker._replace(asked_before=asker.asked_before + 1)
+            self._queue(broker, again, unfinished)
+            asked = {at: waiting for at, waiting in asked.items() if at not in unfinished}
+        for at, waiting in asked.items():
+            refused = _as_writer_error(errors[at], asker.write)
+            for done in waiting:
+                done(refused)
 
 
 def _transaction(
@@ -217,15 +239,6 @@ def _errors(
         for transaction in result.results_by_transaction
     }
     return found, E.UNKNOWN_SERVER_ERROR
-
-
-def _answer(
-    asker: _Asker, asked: dict[TopicPartition, list[VerificationDone]], errors: PartitionErrors
-) -> None:
-    for at, waiting in asked.items():
-        refused = _as_writer_error(errors[at], asker.write)
-        for done in waiting:
-            done(refused)
 
 
 def _as_writer_error(error: E, write: TransactionalWrite) -> KafkaError | None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from headwater.broker.marker_loop import (
+    FENCED_RETRY_S,
     MARKERS_PER_REQUEST,
     REQUESTS_IN_FLIGHT,
     RESULTS_PER_TURN,
@@ -174,7 +175,6 @@ def test_a_transaction_without_partitions_completes_at_once(stage):
         E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         E.KAFKA_STORAGE_ERROR,
         E.COORDINATOR_LOAD_IN_PROGRESS,
-        E.TRANSACTION_COORDINATOR_FENCED,
         E.REQUEST_TIMED_OUT,
     ],
 )
@@ -189,6 +189,27 @@ def test_a_refused_marker_goes_to_the_leader_of_that_time(stage, error):
     assert [topic.name for topic in request.markers[0].topics] == ["b"]
     stage.answer()
     assert stage.written() == [prepared]
+
+
+def test_a_marker_that_a_newer_coordinator_fenced_is_sent_again_rarely(stage, caplog):
+    prepared = stage.prepare(a=2)
+    stage.answer(a=E.TRANSACTION_COORDINATOR_FENCED)
+    stage.wait()
+    assert stage.sent == []
+    assert "a-0 refuses the marker of t" in caplog.text
+    stage.clock.advance(round(FENCED_RETRY_S * 1000))
+    stage.wait()
+    stage.answer()
+    assert stage.written() == [prepared]
+
+
+def test_a_fenced_coordinator_gives_its_transactions_up(stage):
+    stage.prepare(a=2)
+    stage.answer(a=E.TRANSACTION_COORDINATOR_FENCED)
+    stage.coordinated["t"] = 8
+    stage.clock.advance(round(FENCED_RETRY_S * 1000))
+    stage.wait()
+    assert stage.sent == []
 
 
 def test_markers_are_sent_again_if_the_broker_is_gone(stage):

@@ -18,7 +18,8 @@ class TransactionKeys(SettingsBase):
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = key(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, default=10_000,
         at_least=1,
-        doc="How often transactions that have timed out are aborted.",
+        doc="How long after a failed attempt to abort a transaction that has timed out the next one "
+        "follows. The first one is made at the timeout.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = key(
         "transaction.remove.expired.transaction.cleanup.interval.ms", INT, default=3_600_000,

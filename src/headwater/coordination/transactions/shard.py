@@ -232,17 +232,18 @@ class TransactionShard:
             self._deadlines.set(transactional_id, retry_ms)
 
     def _plan(self, now: Now, transactional_id: str, known: TransactionMetadata) -> None:
-        """Set when to look at a transactional id again, in steps of the check interval."""
+        """Set when to look at a transactional id again.
+
+        A transaction is aborted as soon as it times out: until then it hides what was written after
+        it. Idle ids are looked at in steps, so that many of them share a turn.
+        """
         if known.state in PREPARED:
             return
-        settings = self._settings
-        step_ms = (
-            settings.timeout_check_interval_ms
-            if known.state is TransactionState.ONGOING
-            else settings.id_expiration_check_interval_ms
-        )
         at_ms = now.monotonic_ms + self._left_ms(now, known)
-        self._deadlines.set(transactional_id, -(-at_ms // step_ms) * step_ms)
+        if known.state is not TransactionState.ONGOING:
+            step_ms = self._settings.id_expiration_check_interval_ms
+            at_ms = -(-at_ms // step_ms) * step_ms
+        self._deadlines.set(transactional_id, at_ms)
 
     def _left_ms(self, now: Now, known: TransactionMetadata) -> int:
         """How long a transaction may still run, or its idle transactional id be kept.
