@@ -190,7 +190,7 @@ class MarkerLoop:
         elif error is E.TRANSACTION_COORDINATOR_FENCED:
             log.warning(
                 "%s refuses the marker of %s: it has one of a coordinator with an epoch above %d. "
-                "If __transaction_state was deleted and created anew, end the transaction with "
+                "If __transaction_state was deleted and created again, end the transaction with "
                 "`headwater transactions abort`",
                 marker.at,
                 ending.prepared.transactional_id,
