@@ -163,7 +163,7 @@ def test_an_end_decides_then_writes_markers_then_completes(driver, commit):
     (prepared,) = driver.prepared
     assert prepared == ("t", producer, commit, partitions("a"), 0, 0)
     assert driver.end(producer, commit).error is E.CONCURRENT_TRANSACTIONS
-    assert driver.end(producer, not commit).error is E.INVALID_TXN_STATE
+    assert driver.end(producer, not commit).error is E.CONCURRENT_TRANSACTIONS
     driver.write_markers()
     assert driver.known().state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
     assert driver.end(producer, commit).error is E.NONE, "a retry"
@@ -231,7 +231,7 @@ def test_an_end_with_bumps_gives_the_epoch_of_the_next_transaction(driver):
     (prepared,) = driver.prepared
     assert (prepared.producer, prepared.transaction_version) == (bumped(first), 2)
     assert driver.end(first, version=2).error is E.CONCURRENT_TRANSACTIONS, "a retry"
-    assert driver.end(first, commit=False, version=2).error is E.INVALID_TXN_STATE
+    assert driver.end(first, commit=False, version=2).error is E.CONCURRENT_TRANSACTIONS
     early = driver.end(bumped(first), commit=False, version=2)
     assert early.error is E.CONCURRENT_TRANSACTIONS, "the end of the next one"
     driver.write_markers()

@@ -2,8 +2,8 @@
 
 Before transaction version 2 a retry has the epoch of its transaction, and so has a request for the next
 transaction. Since version 2 the end of a transaction bumps the epoch: a retry has the epoch before the
-current one, and a producer may abort although it added no partition. It knows its next epoch before the
-markers are written, so its next end may arrive meanwhile: it is told to try again.
+current one, and a producer may abort although it added no partition. While the markers are written, every
+request is told to try again: it may be the retry of this end, or the end of the next transaction.
 """
 
 from headwater.coordination.transactions.commands import (
@@ -25,12 +25,7 @@ from headwater.errors import E
 from headwater.model import NO_PRODUCER_ID
 
 _S = TransactionState
-_RESULT = {
-    _S.PREPARE_COMMIT: True,
-    _S.COMPLETE_COMMIT: True,
-    _S.PREPARE_ABORT: False,
-    _S.COMPLETE_ABORT: False,
-}
+_RESULT = {_S.COMPLETE_COMMIT: True, _S.COMPLETE_ABORT: False}
 
 
 def end(
@@ -67,30 +62,25 @@ def _refuse(known: TransactionMetadata, command: EndTransaction) -> ProducerAnsw
         return ProducerAnswer(E.INVALID_PRODUCER_ID_MAPPING)
     if known.producer_epoch != command.producer.epoch:
         return ProducerAnswer(E.PRODUCER_FENCED)
+    if known.state in PREPARED:
+        return ProducerAnswer(E.CONCURRENT_TRANSACTIONS)
     if known.state is _S.ONGOING:
         return None
-    if _RESULT.get(known.state) is not command.commit:
-        return ProducerAnswer(E.INVALID_TXN_STATE)
-    return ProducerAnswer(E.CONCURRENT_TRANSACTIONS if known.state in PREPARED else E.NONE)
+    done = _RESULT.get(known.state) is command.commit
+    return ProducerAnswer(E.NONE if done else E.INVALID_TXN_STATE)
 
 
 def _refuse_with_bumps(
     known: TransactionMetadata, command: EndTransaction
 ) -> ProducerAnswer | None:
-    producer = command.producer
-    if known.state in PREPARED and producer == next_producer(known):
+    if known.state in PREPARED:
         return ProducerAnswer(E.CONCURRENT_TRANSACTIONS)
+    producer = command.producer
     is_current = producer == (known.producer_id, known.producer_epoch)
     is_retry = _is_retry(known, producer)
     if known.producer_id != producer.producer_id and not is_retry:
         return ProducerAnswer(E.INVALID_PRODUCER_ID_MAPPING)
-    if known.state in PREPARED:
-        is_valid = is_retry
-    elif known.state in (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT):
-        is_valid = is_retry or is_current
-    else:
-        is_valid = is_current
-    if not is_valid:
+    if not (is_current or (is_retry and known.state in _RESULT)):
         return ProducerAnswer(E.PRODUCER_FENCED)
     if known.state is _S.ONGOING or (
         is_current and not command.commit and known.state in BETWEEN_TRANSACTIONS
@@ -98,8 +88,6 @@ def _refuse_with_bumps(
         return None
     if not is_retry or _RESULT[known.state] is not command.commit:
         return ProducerAnswer(E.INVALID_TXN_STATE)
-    if known.state in PREPARED:
-        return ProducerAnswer(E.CONCURRENT_TRANSACTIONS)
     return ProducerAnswer(producer=ProducerIdentity(known.producer_id, known.producer_epoch))
 
 

@@ -3,6 +3,7 @@
 from tests.compat.differential.scenes import (
     administering_groups,
     committing,
+    completing,
     configuring,
     fetching,
     grouping,
@@ -20,6 +21,7 @@ from tests.compat.differential.scenes import (
 __all__ = [
     "administering_groups",
     "committing",
+    "completing",
     "configuring",
     "fetching",
     "grouping",
