@@ -48,7 +48,7 @@ Command: TypeAlias = Callable[[S, Now, C, Token], Outcome[R]]
 Reply: TypeAlias = Callable[[object], None]
 """Gets the shard's answer, or a KafkaError if the shard closes before."""
 
-LOAD_CHUNK_BYTES = 16 * 1024
+LOAD_CHUNK_BYTES = 32 * 1024
 MAX_LOAD_CHUNK_BYTES = 256 * 1024 * 1024
 LOAD_RETRY_S = 1.0
 SAY_AGAIN_MS = 60_000
