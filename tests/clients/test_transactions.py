@@ -232,6 +232,46 @@ def test_a_repeated_call_returns_what_came_of_it_meanwhile(producer_of, transact
     assert transactions.visible("t", 0) == ([b"first", b"second"] if end == "commit" else [])
 
 
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_cancelled_call_can_be_repeated(transactions, end) -> None:
+    async def main() -> None:
+        async with aio.Producer(
+            bootstrap_servers=transactions.cluster.bootstrap,
+            transactional_id="x",
+            retry_backoff_ms=5,
+        ) as producer:
+            await producer.init_transactions()
+            call = getattr(producer, f"{end}_transaction")
+            for value in (b"first", b"second"):
+                asked = asyncio.Event()
+                loop = asyncio.get_running_loop()
+
+                def fault(it, *, asked=asked, loop=loop):
+                    if not isinstance(it.request, EndTxnRequest):
+                        return None
+                    loop.call_soon_threadsafe(asked.set)
+                    return E.COORDINATOR_LOAD_IN_PROGRESS
+
+                await producer.begin_transaction()
+                await producer.send_and_wait("t", value, partition=0)
+                transactions.fault = fault
+                ending = asyncio.create_task(call())
+                await asked.wait()
+                ending.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await ending
+                transactions.fault = lambda _: None
+                await asyncio.to_thread(
+                    until,
+                    "the transaction ends",
+                    lambda: transactions.ids["x"].state != "Ongoing",
+                )
+                await call()
+
+    asyncio.run(asyncio.wait_for(main(), 2 * LIMIT_S))
+    assert transactions.visible("t", 0) == ([b"first", b"second"] if end == "commit" else [])
+
+
 def insist(call) -> None:
     """Repeat a call that ran out of its time on a busy machine."""
     while True:

@@ -2,7 +2,8 @@
 
 `transaction_manager.py` decides; this sends its requests, one at a time, and wakes the calls. A call
 that does not finish within max.block.ms raises RetriableTransactionError and continues in the
-background; the same call waits for it again, or returns at once if it has finished meanwhile.
+background; so does one that is cancelled. The same call waits for it again, or returns at once if it
+has finished meanwhile.
 """
 
 import asyncio
@@ -76,7 +77,7 @@ class TransactionLoop:
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._running = False
         self._late_call = ""
-        """The call that did not finish in its time, until it is repeated."""
+        """The call that did not finish in its time or was cancelled, until it is repeated."""
         self._last: Exception | None = None
         """Why the last request failed."""
         self._sender: Sender
@@ -184,6 +185,9 @@ class TransactionLoop:
             except TimeoutError:
                 self._late_call = call
                 raise self._late(call, limit_ms) from self._last
+            except asyncio.CancelledError:
+                self._late_call = call  # it continues all the same
+                raise
             finally:
                 del self._waiters[waiter]
         if self.manager.error is not None:
