@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from zlib import crc32
 
 from headwater.broker.context import Context
+from headwater.config.broker import BrokerSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import NO_LEADER, TopicPartition
 from headwater.replication.follower_fetch import (
@@ -130,8 +131,8 @@ class ReplicaFetcher:
         self.number = number
         self._context = context
         self._connection = connection
-        settings = context.settings
-        self._backoff_ms = settings.replica_fetch_backoff_ms
+        self._backoff_ms = context.settings.replica_fetch_backoff_ms
+        self._use_settings(context.settings)
         self._fetch = FollowerFetch(context.node_id, self._backoff_ms)
         self._replicas: dict[TopicPartition, Replica] = {}
         self._unanswered = 0
@@ -195,28 +196,35 @@ class ReplicaFetcher:
 
     def _send_next(self) -> None:
         self._cancel_timer()
-        settings, now_ms = self._context.settings, self._context.clock.monotonic_ms()
-        limits = FollowerLimits(
+        now_ms = self._context.clock.monotonic_ms()
+        if self._settings is not self._context.settings:
+            self._use_settings(self._context.settings)
+        throttle = self._context.throttles.follower
+        if throttle.is_exceeded(now_ms):
+            due_ms = now_ms + throttle.wait_ms(now_ms)
+            self._fetch.put_off_lagging(due_ms, self._is_throttled)
+        broker_epoch = self._context.control.broker_epoch
+        request = self._fetch.next_request(now_ms, broker_epoch, self._limits)
+        if request is None:
+            self._wait_for_delayed(now_ms)
+            return
+        on_reply = partial(self._answered, self._fetch.requests)
+        self._connection.send(request, FetchResponse, on_reply, timeout_ms=self._timeout_ms)
+        self._unanswered += 1
+        self._wait_for_delayed(now_ms)
+
+    def _use_settings(self, settings: BrokerSettings) -> None:
+        """Take the limits from settings that may have changed."""
+        self._settings = settings
+        self._limits = FollowerLimits(
             settings.replica_fetch_max_bytes,
             settings.replica_fetch_response_max_bytes,
             settings.replica_fetch_min_bytes,
             settings.replica_fetch_wait_max_ms,
         )
-        throttle = self._context.throttles.follower
-        if throttle.is_exceeded(now_ms):
-            due_ms = now_ms + throttle.wait_ms(now_ms)
-            self._fetch.put_off_lagging(due_ms, self._is_throttled)
-        request = self._fetch.next_request(now_ms, self._context.control.broker_epoch, limits)
-        if request is None:
-            self._wait_for_delayed(now_ms)
-            return
-        timeout_ms = max(
+        self._timeout_ms = max(
             settings.replica_socket_timeout_ms, settings.replica_fetch_wait_max_ms + GRACE_MS
         )
-        on_reply = partial(self._answered, self._fetch.requests)
-        self._connection.send(request, FetchResponse, on_reply, timeout_ms=timeout_ms)
-        self._unanswered += 1
-        self._wait_for_delayed(now_ms)
 
     def _is_throttled(self, at: TopicPartition) -> bool:
         """A throttle never slows a member of the in-sync set, even one that lags for a moment."""

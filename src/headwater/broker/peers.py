@@ -51,12 +51,12 @@ AddressOf: TypeAlias = Callable[[int], Address | None]
 
 
 class _PeerRequest(Generic[Answer]):
-    """A pending request; `on_reply` is called once, at the latest when `timer` fires.
+    """A pending request; `on_reply` is called once, at the latest soon after `due_s`.
 
     It receives its own frame: an answer is handled where it arrives, without a round of the loop.
     """
 
-    __slots__ = ("answer", "on_reply", "request", "stream", "timer", "version")
+    __slots__ = ("answer", "due_s", "limit_ms", "on_reply", "request", "stream", "version")
 
     def __init__(
         self,
@@ -64,21 +64,21 @@ class _PeerRequest(Generic[Answer]):
         answer: type[Answer],
         version: int | None,
         on_reply: Callable[[Answer | KafkaError], None],
+        limit_ms: int,
     ) -> None:
         self.request = request
         self.answer = answer
         self.version = version
+        self.limit_ms = limit_ms
+        self.due_s = asyncio.get_running_loop().time() + limit_ms / 1000
         self.on_reply: Callable[[Answer | KafkaError], None] | None = on_reply
         self.stream: ClientConnection | None = None
-        self.timer: Timer | None = None
 
     def done(self) -> bool:
         return self.on_reply is None
 
     def reply(self, result: Answer | KafkaError) -> None:
         on_reply, self.on_reply = self.on_reply, None
-        if self.timer is not None:
-            self.timer.cancel()
         if on_reply is not None:
             on_reply(result)
 
@@ -128,6 +128,10 @@ class PeerConnection:
         self._pause: Timer | None = None
         self._failures = 0
         self._queued: deque[_PeerRequest[Any]] = deque()
+        # Requests that may be unanswered, in their order, and when the first of them may be due.
+        self._sent: deque[_PeerRequest[Any]] = deque()
+        self._deadline: Timer | None = None
+        self._deadline_s = 0.0
         self._closed = False
 
     @property
@@ -149,13 +153,13 @@ class PeerConnection:
         `timeout_ms` (default: request.timeout.ms) includes the time to connect. A request that times
         out closes the stream, and with it fails all pending requests.
         """
-        sent = _PeerRequest(request, answer, version, on_reply)
-        loop = asyncio.get_running_loop()
-        if self._closed:
-            loop.call_soon(sent.reply, self._unreachable("the connection is closed"))
-            return
         limit_ms = self._peers.timeout_ms if timeout_ms is None else timeout_ms
-        sent.timer = loop.call_later(limit_ms / 1000, self._timed_out, sent, limit_ms)
+        sent = _PeerRequest(request, answer, version, on_reply, limit_ms)
+        if self._closed:
+            closed = self._unreachable("the connection is closed")
+            asyncio.get_running_loop().call_soon(sent.reply, closed)
+            return
+        self._limit(sent)
         if self._address is not None and self._address != self._address_of(self.broker_id):
             self._drop_stream()
         if self._stream is not None and self._stream.is_open and not self._queued:
@@ -171,6 +175,8 @@ class PeerConnection:
             self._pause.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._drop_stream()
         self._fail_queued(self._unreachable("the connection is closed"))
         self._peers.forget(self)
@@ -183,10 +189,37 @@ class PeerConnection:
         except KafkaError as refused:
             asyncio.get_running_loop().call_soon(sent.reply, refused)
 
-    def _timed_out(self, sent: _PeerRequest[Any], limit_ms: int) -> None:
+    def _limit(self, sent: _PeerRequest[Any]) -> None:
+        """Have the request time out. One timer serves all: most requests are answered before it fires."""
+        pending = self._sent
+        while pending and pending[0].done():
+            pending.popleft()
+        pending.append(sent)
+        if self._deadline is None or sent.due_s < self._deadline_s:
+            self._set_deadline(sent.due_s)
+
+    def _set_deadline(self, due_s: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        loop = asyncio.get_running_loop()
+        self._deadline_s = due_s
+        self._deadline = loop.call_later(max(0.0, due_s - loop.time()), self._deadline_passed)
+
+    def _deadline_passed(self) -> None:
+        self._deadline = None
+        now_s = asyncio.get_running_loop().time()
+        for sent in [sent for sent in self._sent if sent.due_s <= now_s and not sent.done()]:
+            self._timed_out(sent)
+        self._sent = deque(sent for sent in self._sent if not sent.done())
+        if self._sent and not self._closed:
+            self._set_deadline(min(sent.due_s for sent in self._sent))
+
+    def _timed_out(self, sent: _PeerRequest[Any]) -> None:
+        if sent.done():
+            return
         late = KafkaError(
             E.REQUEST_TIMED_OUT,
-            f"broker {self.broker_id} did not answer within {limit_ms} ms ({self._purpose})",
+            f"broker {self.broker_id} did not answer within {sent.limit_ms} ms ({self._purpose})",
         )
         if sent in self._queued:
             self._queued.remove(sent)

@@ -124,7 +124,8 @@ class FollowerFetch:
     """The partitions that one connection fetches from one leader."""
 
     def __init__(self, replica_id: int, backoff_ms: int) -> None:
-        self._replica_id = replica_id
+        # Never changed: requests share it.
+        self._replica_state = FetchRequest.ReplicaState(replica_id=replica_id)
         self._backoff_ms = backoff_ms
         self._partitions: dict[TopicPartition, FollowedPartition] = {}
         self._by_key: dict[_Key, FollowedPartition] = {}
@@ -271,10 +272,13 @@ class FollowerFetch:
             self._session_epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
         # The answer to the first request has the session, which every later one needs.
         at_once = is_full and not self._has_no_session
+        state = self._replica_state
+        if state.replica_epoch != broker_epoch:
+            replica_id = state.replica_id
+            state = FetchRequest.ReplicaState(replica_id=replica_id, replica_epoch=broker_epoch)
+            self._replica_state = state
         return FetchRequest(
-            replica_state=FetchRequest.ReplicaState(
-                replica_id=self._replica_id, replica_epoch=broker_epoch
-            ),
+            replica_state=state,
             max_wait_ms=0 if at_once else limits.wait_max_ms,
             min_bytes=limits.min_bytes,
             max_bytes=limits.response_max_bytes,

@@ -37,14 +37,9 @@ def _wrong_uuid(what: str) -> WireError:
     return WireError(f"{what}: a uuid has 16 bytes")
 
 
-def _tagged(tag: int, body: Buffer) -> bytes:
-    return uvarint(tag) + uvarint(len(body)) + body
-
-
 _INTEGERS = "bhiqHId"
 _SCOPE: dict[str, Any] = {
     "uvarint": uvarint,
-    "tagged": _tagged,
     "null": is_null,
     "cannot": _cannot_carry,
     "uuid": _wrong_uuid,
@@ -282,27 +277,33 @@ class _Encoder:
         held = {field.tag: source.name("t") for field in known}
         for field in known:
             source.line(f"{held[field.tag]} = {value}.{field.name}")
-        changed = " or ".join(self.differs(field, held[field.tag]) for field in known)
+        changed = {field.tag: source.name("c") for field in known}
+        for field in known:
+            source.line(f"{changed[field.tag]} = {self.differs(field, held[field.tag])}")
         run = self._run
-        with source.block(f"if {changed}:"):
+        with source.block(f"if {' or '.join(changed.values())}:"):
             self.flush()
-            self.changed_tags(known, held)
+            self.changed_tags(known, held, changed)
         self._run = [*run, ("x", "")]
         with source.block("else:"):
             self.flush()
 
-    def changed_tags(self, known: list[Field], held: dict[int | None, str]) -> None:
+    def changed_tags(
+        self, known: list[Field], held: dict[int | None, str], changed: dict[int | None, str]
+    ) -> None:
         source = self.source
         outer, section, count = self._out, source.name("section"), source.name("n")
         source.line(f"{section} = bytearray()")
         source.line(f"{count} = 0")
         for field in known:
-            with source.block(f"if {self.differs(field, held[field.tag])}:"):
+            with source.block(f"if {changed[field.tag]}:"):
                 self._out = source.name("body")
                 source.line(f"{self._out} = bytearray()")
                 self.field(field, held[field.tag])
                 self.flush()
-                source.line(f"{section} += tagged({field.tag}, {self._out})")
+                assert field.tag is not None
+                source.line(f"{section} += {uvarint(field.tag)!r} + uvarint(len({self._out}))")
+                source.line(f"{section} += {self._out}")
                 source.line(f"{count} += 1")
         self._out = outer
         source.line(f"{outer} += uvarint({count})")

@@ -4,6 +4,7 @@ A follower reads to the log end and needs the right to act as a broker: its fetc
 watermark (CVE-2018-1288).
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from headwater.broker.context import Context
@@ -37,20 +38,16 @@ class FetchReader(NamedTuple):
     rack: str = ""
     reads_followers: bool = False
     """Whether a follower may serve it (KIP-392)."""
+    is_follower: bool = False
 
     @classmethod
     def of(cls, body: FetchRequest, version: int) -> "FetchReader":
         replica_id = _replica_id(body)
         if replica_id > CONSUMER:
-            epoch = body.replica_state.replica_epoch
-            return cls(replica_id, epoch, FetchIsolation.LOG_END)
+            return _follower(replica_id, body.replica_state.replica_epoch)
         committed = body.isolation_level == READ_COMMITTED
         isolation = FetchIsolation.LAST_STABLE if committed else FetchIsolation.HIGH_WATERMARK
         return cls(CONSUMER, -1, isolation, body.rack_id, version >= FIRST_WITH_RACK)
-
-    @property
-    def is_follower(self) -> bool:
-        return self.replica_id > CONSUMER
 
     def check(self, replica: Replica, want: FetchPartition) -> None:
         """Refuse a reader that the replica cannot serve, before its offset is checked."""
@@ -78,6 +75,12 @@ class FetchReader(NamedTuple):
             replica.leading.follower_fetched(
                 self.replica_id, want.fetch_offset, want.log_start_offset, self.broker_epoch
             )
+
+
+@lru_cache(maxsize=256)
+def _follower(replica_id: int, broker_epoch: int) -> FetchReader:
+    """Return the reader of every fetch of a follower's registration."""
+    return FetchReader(replica_id, broker_epoch, FetchIsolation.LOG_END, is_follower=True)
 
 
 class FollowerThrottle:
