@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 from headwater.log.index_file import IndexFile
+from headwater.seams.files import Files
 
 VERSION = 0
 _LAST = 3
@@ -28,9 +29,30 @@ class AbortedTransaction(NamedTuple):
 class AbortedIndex(IndexFile):
     """The aborted transactions whose markers are in one segment."""
 
-    __slots__ = ()
+    __slots__ = ("expected",)
 
     ENTRY: ClassVar[struct.Struct] = struct.Struct(">hqqqq")
+
+    def __init__(self, files: Files, path: str, *, fresh: bool = False) -> None:
+        super().__init__(files, path, fresh=fresh)
+        # The file is damaged if it has fewer entries (`aborted_counts.py`).
+        self.expected = 0
+
+    @property
+    def known_count(self) -> int:
+        """The number of entries, or -1 if the file was not read or is damaged."""
+        entries = self._entries
+        return -1 if entries is None or self.damaged else len(entries) // self.ENTRY.size
+
+    def clear(self) -> None:
+        """Drop every entry before a rebuild."""
+        super().clear()
+        self.expected = 0
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        super().cut(count)
+        self.expected = min(self.expected, count)
 
     def append(self, aborted: AbortedTransaction) -> None:
         """Add a transaction whose marker was just appended."""
@@ -69,9 +91,11 @@ class AbortedIndex(IndexFile):
 
     def _load(self) -> bytearray:
         # Most segments have no aborted transaction and therefore no file.
-        if self._files.exists(self.path):
-            return super()._load()
-        self._entries = entries = bytearray()
+        entries = super()._load() if self._files.exists(self.path) else bytearray()
+        self._entries = entries
+        if len(entries) < self.expected * self.ENTRY.size:
+            self.damaged = True
+            self._saved = -1
         return entries
 
     def _good_prefix(self, data: bytearray) -> int:

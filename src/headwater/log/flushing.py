@@ -8,7 +8,7 @@ point may move there. If the log is removed in the meantime, `run` raises LogRem
 
 from typing import TYPE_CHECKING
 
-from headwater.log import snapshots
+from headwater.log import aborted_counts, snapshots
 from headwater.log.folders import METADATA
 from headwater.log.index_file import IndexFile, save_entries
 from headwater.log.presence import LogRemoved
@@ -27,13 +27,13 @@ class FlushWork:
     """One flush of one log."""
 
     __slots__ = (
-        "_directory", "_entries", "_epochs", "_files", "_folders", "_indexes", "_needed", "_paths",
-        "_presence", "_save", "_snapshots", "end_offset", "first_offset", "syncing", "truncations",
+        "_aborted", "_directory", "_entries", "_epochs", "_files", "_folders", "_indexes", "_needed",
+        "_paths", "_presence", "_save", "_segments", "_snapshots", "end_offset", "first_offset", "syncing", "truncations",
     )  # fmt: skip
 
     def __init__(self, log: "PartitionLog") -> None:
         """Collect what the log's files lack, skipping segments that an earlier flush saved."""
-        segments = log.segments
+        self._segments = segments = log.segments
         self._files = segments.files
         self._presence = log.presence
         self._directory = log.directory
@@ -55,6 +55,9 @@ class FlushWork:
         for rank in range(first, len(segments)):
             self._add_segment(segments[rank], sync=rank >= dirty)
         segments.unsaved_from = segments.active.base_offset
+        self._aborted = segments.aborted_counts.unsaved(
+            segments.from_rank(first), (segment.base_offset for segment in segments)
+        )
         if log.recovery_point == 0:
             # The first flush of a log also syncs its topic id and its folder.
             self._paths.append(f"{self._directory}/{METADATA}")
@@ -95,6 +98,9 @@ class FlushWork:
         for folder in self._folders:
             self._files.sync_dir(folder)
         self.syncing = False
+        if self._aborted is not None:
+            with self._presence:
+                aborted_counts.write_counts(self._files, self._directory, self._aborted)
         for stem, states in self._snapshots:
             content = snapshots.encode_states(states)
             with self._presence:
@@ -109,6 +115,8 @@ class FlushWork:
             index.mark_saved(start, len(data))
         for index in self._indexes:
             index.unsynced = False
+        if self._aborted is not None:
+            self._segments.aborted_counts.mark_saved(self._aborted)
         if self._save is not None and self._save.version == self._epochs.saved:
             self._epochs.unsynced = False
 

@@ -11,7 +11,7 @@ import errno
 import logging
 from dataclasses import dataclass, field
 
-from headwater.log import snapshots
+from headwater.log import aborted_counts, snapshots
 from headwater.log.batch_scan import EpochRule, batch_at, check, headers
 from headwater.log.descriptors import Descriptors
 from headwater.log.epochs import EpochCache
@@ -141,11 +141,14 @@ class LogLoader:
     def _open_segments(self) -> None:
         directory = self._segments.directory
         names = self._clear_leftovers(self._files.listdir(directory))
+        if aborted_counts.FILE_NAME in names:
+            self._segments.aborted_counts = aborted_counts.read_counts(self._files, directory)
         for name in names:
             if _is_segment(name):
                 base, size = int(name[: -len(LOG)]), self._files.path_size(f"{directory}/{name}")
                 segment = Segment(self._files, self._descriptors, directory, base, size)
                 segment.created_ms = self._now_ms
+                segment.aborted.expected = self._segments.aborted_counts.of(base)
                 self._segments.adopt(segment)
         if not len(self._segments):
             self._begin_empty()

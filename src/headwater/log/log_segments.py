@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from headwater.errors import E, KafkaError
+from headwater.log.aborted_counts import AbortedCounts, write_counts
 from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
 from headwater.log.descriptors import EXHAUSTED, Descriptors
 from headwater.log.index_rebuild import rebuild_aborted, rebuild_indexes, walk_tail
@@ -45,7 +46,7 @@ class LogSegments:
     """The segments of one log."""
 
     __slots__ = (
-        "_descriptors", "_list", "_replaced", "_warm", "active", "directory", "draw", "files", "garbage",
+        "_descriptors", "_list", "_replaced", "_warm", "aborted_counts", "active", "directory", "draw", "files", "garbage",
         "on_damage", "settings", "size", "topic_partition", "unsaved_from",
     )  # fmt: skip
 
@@ -78,6 +79,8 @@ class LogSegments:
         self.draw: Callable[[int], int] = _no_jitter
         # The indexes of all segments before this offset are synced.
         self.unsaved_from = NOTHING
+        # How many entries the indexes of aborted transactions must have.
+        self.aborted_counts = AbortedCounts({})
         # Called with the reason when batches are damaged.
         self.on_damage: Callable[[str], None] = _ignore
 
@@ -332,6 +335,7 @@ class LogSegments:
         rename_all(self.files, stem, SWAP, "")
         new = Segment(self.files, self._descriptors, self.directory, base_offsets[0], size)
         new.created_ms = now_ms
+        self.aborted_counts.forget(base_offsets)
         self._list[rank : rank + len(olds)] = [new]
         self.size += size
         return True
@@ -370,6 +374,13 @@ class LogSegments:
         """Remove and return the paths of dropped files, to be unlinked after a delay."""
         garbage, self.garbage = self.garbage, []
         return garbage
+
+    def save_aborted_counts(self, cut: Sequence[Segment], left: Iterable[Segment]) -> None:
+        """Write down that segments have fewer aborted transactions after a truncation."""
+        counts = self.aborted_counts.unsaved(cut, (segment.base_offset for segment in left))
+        if counts is not None:
+            write_counts(self.files, self.directory, counts)
+            self.aborted_counts.mark_saved(counts)
 
     def index_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
         """Add aborted transactions to the indexes of the segments that have their markers."""

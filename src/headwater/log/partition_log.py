@@ -332,6 +332,7 @@ class PartitionLog:
         self.snapshot_offset = replayed.snapshot_offset
         self.producers.restore_transactions(offset)
         last.save_indexes()
+        segments.save_aborted_counts([last], segments)
         self.epochs.save(sync=True)
 
     def truncate_fully(self, start: int) -> None:
@@ -343,6 +344,7 @@ class PartitionLog:
         self.producers.restore((), 0)
         self.log_start_offset = start
         self._end_truncation(start)
+        self.segments.save_aborted_counts([], [])
         self.epochs.save(sync=True)
 
     def _begin_truncation(self, offset: int) -> None:

@@ -584,6 +584,56 @@ def test_a_damaged_index_of_aborted_transactions_is_rebuilt_before_it_is_saved(t
     assert not log.segments.active.aborted.damaged
 
 
+def aborted_in_two_segments(tmp_path):
+    """A log that was closed; three transactions were aborted in its first segment, one in the next."""
+    dirs, log = created(tmp_path)
+    for producer in (1, 2, 3, 4):
+        append(log, 1, producer=producer, sequence=0, transactional=True)
+        abort(log, producer)
+        if producer == 3:
+            log.roll(NOW)
+    expected = log.aborted_transactions(0, 8)
+    assert len(expected) == 4
+    dirs.close({})
+    return sorted((tmp_path / "topic-0").glob("*.txnindex")), expected
+
+
+@pytest.mark.parametrize("entries", [None, 0, 2])
+@pytest.mark.parametrize("segment", [0, 1])
+def test_an_index_of_aborted_transactions_that_lost_entries_is_rebuilt(tmp_path, entries, segment):
+    indexes, expected = aborted_in_two_segments(tmp_path)
+    whole = indexes[segment].read_bytes()
+    if entries is None:
+        indexes[segment].unlink()
+    else:
+        indexes[segment].write_bytes(whole[: min(entries * 34, len(whole) - 34)])
+    dirs = opened(tmp_path)
+    assert dirs.logs[PARTITION].aborted_transactions(0, 8) == expected
+    append(dirs.logs[PARTITION])
+    dirs.close({})
+    assert indexes[segment].read_bytes() == whole
+
+
+def test_an_index_that_was_cut_with_its_log_is_as_expected(tmp_path, caplog):
+    _, expected = aborted_in_two_segments(tmp_path)
+    dirs = opened(tmp_path)
+    log = dirs.logs[PARTITION]
+    log.truncate_to(4)
+    assert log.aborted_transactions(0, 8) == expected[:2]
+    dirs, log = reopened(dirs, tmp_path, clean=True)
+    assert log.aborted_transactions(0, 8) == expected[:2]
+    log.truncate_to(0)
+    _, log = reopened(dirs, tmp_path, clean=True)
+    assert log.aborted_transactions(0, 8) == []
+    assert "damaged" not in caplog.text
+
+
+def test_a_damaged_count_of_aborted_transactions_is_ignored(tmp_path):
+    _, expected = aborted_in_two_segments(tmp_path)
+    (tmp_path / "topic-0" / "headwater-aborted-checkpoint").write_bytes(b"0\n2\n0 x\n8")
+    assert opened(tmp_path).logs[PARTITION].aborted_transactions(0, 8) == expected
+
+
 def test_records_deleted_from_an_open_transaction_are_not_awaited(tmp_path):
     _, log = created(tmp_path)
     append(log, 4, producer=1, sequence=0, transactional=True)
