@@ -225,5 +225,6 @@ def test_perf_counts_transactions(trusting):
     assert produced["records"] == 300
     assert produced["transactions"] > 1
     assert 0 < produced["commit_p50_ms"] <= produced["commit_p99_ms"]
+    assert produced["transactions_per_s"] > 0
     assert "transactions" not in told("produce", "t", *size)
     assert told("consume", "t")["records"] == 600, "offsets of markers are no records"

@@ -111,7 +111,7 @@ def produce(
         elapsed = time.perf_counter() - begun
     if failures:
         raise failures[0]
-    figures = {} if transactions is None else transactions.figures()
+    figures = {} if transactions is None else transactions.figures(elapsed)
     _report(records, size, elapsed, latencies, as_json, figures)
 
 
@@ -140,11 +140,12 @@ class _Transactions:
         self._producer.commit_transaction()
         self._commits.append((time.perf_counter() - asked) * 1000)
 
-    def figures(self) -> dict[str, object]:
-        """Return the number of transactions and the time that their commits took."""
+    def figures(self, elapsed: float) -> dict[str, object]:
+        """Return the number and rate of transactions and the time that their commits took."""
         ordered = sorted(self._commits)
         return {
             "transactions": len(ordered),
+            "transactions_per_s": round(len(ordered) / elapsed, 1),
             "commit_p50_ms": round(percentile(ordered, 50), 2),
             "commit_p99_ms": round(percentile(ordered, 99), 2),
         }
