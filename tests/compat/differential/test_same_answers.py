@@ -25,6 +25,7 @@ SETTINGS = {
     "node.id": "1",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",

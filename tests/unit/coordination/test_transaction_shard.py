@@ -296,6 +296,17 @@ def test_a_wall_clock_that_jumps_moves_no_deadline(driver, hours):
     assert driver.known().state is S.PREPARE_ABORT
 
 
+def test_a_transaction_that_was_open_for_a_year_is_aborted_once_it_is_loaded(driver):
+    producer = begun(driver)
+    driver.wall_error_ms = YEAR_MS
+    driver.restart()
+    driver.advance(0)
+    assert driver.known().state is S.PREPARE_ABORT
+    driver.write_markers()
+    assert driver.end(producer, version=2).error is E.INVALID_TXN_STATE
+    assert driver.init().producer == bumped(producer, 2)
+
+
 def test_a_refused_abort_is_tried_again(driver):
     begun(driver)
     driver.monotonic_ms = driver.shard.next_deadline()

@@ -584,6 +584,21 @@ def test_a_damaged_index_of_aborted_transactions_is_rebuilt_before_it_is_saved(t
     assert not log.segments.active.aborted.damaged
 
 
+def test_a_transaction_that_was_open_for_a_year_is_open_until_its_marker(tmp_path):
+    year_ms = 365 * 86_400_000
+    dirs, log = created(tmp_path)
+    append(log, 2, producer=1, sequence=0, transactional=True)
+    append(log, 1, producer=2, sequence=0)
+    dirs.close({})
+    log = opened(tmp_path, now_ms=NOW + year_ms).logs[PARTITION]
+    log.producers.expire(NOW + year_ms - 86_400_000)
+    assert log.producers.get(2) is None, "silent, and not in a transaction"
+    assert log.last_stable_offset(3) == 0
+    abort(log, 1)
+    assert log.last_stable_offset(4) == 4
+    assert [row.first_offset for row in log.aborted_transactions(0, 4)] == [0]
+
+
 def aborted_in_two_segments(tmp_path):
     """A log that was closed; three transactions were aborted in its first segment, one in the next."""
     dirs, log = created(tmp_path)

@@ -35,9 +35,9 @@ def transactions(s: Scene) -> None:
     started(s, "ready")
 
 
-def started(s: Scene, name: str) -> Any:
+def started(s: Scene, name: str, timeout_ms: int = TIMEOUT_MS) -> Any:
     """The producer id and epoch of a new instance."""
-    while (answer := s.peer.call(init(name), 5)).error_code in NOT_READY:
+    while (answer := s.peer.call(init(name, timeout_ms), 5)).error_code in NOT_READY:
         pass
     assert answer.error_code == 0, answer
     return answer

@@ -1,5 +1,6 @@
 """What transactions write: Produce (0), WriteTxnMarkers (27), TxnOffsetCommit (28) and what readers see of it."""
 
+import time
 from typing import Any
 
 from headwater.records.batch import batches
@@ -14,6 +15,7 @@ from headwater.wire.messages.offsets import (
 from headwater.wire.messages.producers import DescribeProducersRequest
 from headwater.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
+    DescribeTransactionsRequest,
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
@@ -22,10 +24,12 @@ from tests.compat.differential.coordinator import coordinator
 from tests.compat.differential.scene import Scene, scene
 from tests.compat.differential.scenes.producing import produce
 from tests.compat.differential.scenes.transacting import (
+    add,
     begun,
     completed,
     end,
     expecting,
+    init,
     started,
     transactions,
 )
@@ -334,3 +338,44 @@ def pending_offsets_and_others(s: Scene) -> None:
     s.peer.call(end(name, me), 4)
     completed(s, name)
     committed(s, group, "shared")
+
+
+SHORT_MS = 10_000
+"""A timeout that leaves a busy machine enough time for what must come before it."""
+
+
+@scene
+def after_the_timeout(s: Scene) -> None:
+    transactions(s)
+    coordinator(s)
+    opened = {}
+    for version in (11, ADDS):
+        topic, name, group = f"late-{version}", f"late {version}", f"late group {version}"
+        s.topic(topic)
+        who = opened[version] = started(s, name, SHORT_MS)
+        me = expecting(who)
+        begun(s, name, topic, who)
+        s.ask("in time", write(topic, name, me, 0), version)
+        s.peer.call(AddOffsetsToTxnRequest(transactional_id=name, group_id=group, **me), 3)
+        s.ask("offsets in time", offsets(name, me, group, topic, 3), 4)
+    for version, who in opened.items():
+        topic, name, group = f"late-{version}", f"late {version}", f"late group {version}"
+        me = expecting(who)
+        timed_out(s, name)
+        for newer in (4, 5):
+            s.ask("a late commit", end(name, me), newer)
+            s.ask("a late abort", end(name, me, False), newer)
+        s.ask("a late partition", add(name, me, **{topic: [0]}), 3)
+        s.ask("a late batch", write(topic, name, me, 1), version)
+        s.ask("late offsets", offsets(name, me, group, topic, 4), 4)
+        committed(s, group, topic)
+        s.ask("a late bump", init(name, **me))
+        s.note("epochs", started(s, name).producer_epoch - who.producer_epoch)
+        readers(s, topic)
+
+
+def timed_out(s: Scene, name: str) -> None:
+    """Wait until the coordinator has aborted a transaction."""
+    request = DescribeTransactionsRequest(transactional_ids=[name])
+    while s.peer.call(request, 0).transaction_states[0].transaction_state != "CompleteAbort":
+        time.sleep(0.1)
