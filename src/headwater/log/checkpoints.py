@@ -100,13 +100,14 @@ class LogRows:
     def of(self, partition: TopicPartition, topic_id: Uuid) -> LogRow:
         """Return the row of a log, ignoring rows of other topics with the same name.
 
-        If the log has lost its own id (zero), the row gives its start but not its recovery point.
+        If the log has lost its own id (zero), the row gives its start but nothing else: a topic
+        of the same name may have been deleted just before.
         """
         row = self._rows.get(partition, self._absent)
         if row.topic_id in (None, topic_id):
             return row
         if ZERO_UUID in (row.topic_id, topic_id):
-            return row._replace(recovery_point=None)
+            return row._replace(recovery_point=None, high_watermark=0)
         return LogRow()
 
 

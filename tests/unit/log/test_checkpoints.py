@@ -110,10 +110,11 @@ def test_a_new_folder_that_lost_its_first_segment_begins_at_zero(former, tmp_pat
     assert append(log, 1) == (0, 0)
 
 
-def test_a_log_that_lost_its_id_keeps_its_start(former, tmp_path):
+def test_a_log_that_lost_its_id_keeps_its_start_but_no_mark_of_another_topic(former, tmp_path):
     (tmp_path / "topic-0" / "partition.metadata").unlink()
-    _, log = reopened(former, tmp_path)
+    dirs, log = reopened(former, tmp_path)
     assert (log.failure, log.log_start_offset, log.log_end_offset) == (None, 15, 20)
+    assert dirs.high_watermarks[PARTITION] == 0
 
 
 def test_without_our_file_kafkas_are_believed(former, tmp_path):
