@@ -29,6 +29,7 @@ OF_ZOOKEEPER = (
     "new controller",
 )
 EVENTS = "events"
+STALLED_SHARE = 0.3
 SLOW_LINK_MS = 400
 SWAPS = 8
 """How often leadership goes to and fro between two brokers."""
@@ -140,6 +141,8 @@ class ClusterNemesis:
                 self._network.reset_some(0.5)
             case "slow links":
                 await self._slow_links(lasts_s)
+            case "stalled streams" | "stalled streams of brokers":
+                await self._stall(kind, lasts_s)
             case "slow links of brokers":
                 await self._slow_links_of_brokers(lasts_s)
             case _:
@@ -271,12 +274,23 @@ class ClusterNemesis:
         """Return whether a process may end without a legitimate loss of acknowledged records.
 
         A machine loses power only while every replica is in sync, so that each record is on a
-        machine with power. Until it is in sync again, the others keep theirs; their processes may
+        machine with power, and while no leader asks for a smaller set: a request on its way could
+        leave a leader alone in it that has lost power (KIP-966). Until it is in sync again, the others keep theirs; their processes may
         crash, which loses nothing.
         """
         if self._lossy is not None and self._is_well():
             self._lossy = None
-        return not power_cut or (self._lossy is None and self._is_well())
+        return not power_cut or (
+            self._lossy is None and self._is_well() and not self._proposes_other_isr()
+        )
+
+    def _proposes_other_isr(self) -> bool:
+        return any(
+            replica.partition.proposed_isr is not None
+            for node in self._cluster.nodes
+            for partitions in node.broker.context.replicas._topics.values()
+            for replica in partitions.values()
+        )
 
     def _is_well(self) -> bool:
         return not self._view.unwell() and all(node.serving for node in self._cluster.nodes)
@@ -356,7 +370,10 @@ class ClusterNemesis:
     async def _move_leaders(self, trouble: Trouble, chance: Stream) -> bool:
         """Repeatedly change the order of replicas and elect the first one, like an operator."""
         topics = self._view.topics()
-        places = [TopicPartition(name, 0) for name in topics if name not in (EVENTS, DRAFTS)]
+        names = [name for name in topics if name not in (EVENTS, DRAFTS)]
+        if trouble.who == "coordinator":
+            names = [name for name in names if name.startswith("__")] or names
+        places = [TopicPartition(name, 0) for name in names]
 
         async def move(admin: RealAdmin, at: TopicPartition, replicas: list[int]) -> None:
             await admin.try_to(lambda core: core.replicas.reassign_partitions({at: replicas}))
@@ -395,6 +412,19 @@ class ClusterNemesis:
         self._network.slow_down_links(links, SLOW_LINK_MS)
         await asyncio.sleep(lasts_s)
         self._network.slow_down_links(links, 0)
+
+    async def _stall(self, kind: str, lasts_s: float) -> None:
+        """What transactors or brokers have sent to brokers arrives after they have connected again.
+
+        Late requests of other clients mean what they say: an offset may be committed again, and
+        before transaction.version 2 a transaction may end early (KIP-890).
+        """
+        of_brokers = kind == "stalled streams of brokers"
+        hosts = [node.host for node in self._cluster.nodes]
+        senders = hosts if of_brokers else self._fleet.transactions.fenced_by_epochs()
+        ends = self._network.stall_some(STALLED_SHARE, senders)
+        await asyncio.sleep(lasts_s)
+        self._network.release(ends)
 
     def _links(self, kind: str, node: Node, chance: Stream) -> list[tuple[str, str]]:
         host = node.host

@@ -62,6 +62,8 @@ KINDS = (
     "member crash while joining",
     "transactor crash",
     "second transactor",
+    "stalled streams",
+    "stalled streams of brokers",
 )
 
 

@@ -28,6 +28,7 @@ SETTINGS = {
     "replica.lag.time.max.ms": str(LAG_LIMIT_MS),
     "replica.high.watermark.checkpoint.interval.ms": "1500",
     "log.retention.check.interval.ms": "5000",
+    "log.retention.ms": "-1",  # markers of a broker whose clock is behind look old
     "log.segment.delete.delay.ms": "300",
     "log.index.interval.bytes": "500",
     "log.message.timestamp.after.max.ms": str((1 << 63) - 1),

@@ -12,7 +12,7 @@ only silence, not even that the peer's process has died.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 from zlib import crc32
 
@@ -70,6 +70,8 @@ class SimTransport(asyncio.Transport):
         self._lost = False
         self.unplugged = False
         """Whether the machine at this end lost power."""
+        self.stalled: list[Callable[[], None]] | None = None
+        """What this end has sent since the stream stalled."""
 
     # -- what protocols call
 
@@ -255,6 +257,27 @@ class SimNetwork:
             if self._chance.random() < share and not end.is_closing():
                 end.abort()
 
+    def stall_some(self, share: float, senders: Container[str]) -> list[SimTransport]:
+        """Stall a share of the streams from these hosts to brokers: what is sent arrives late."""
+        ends = [
+            one
+            for one in self._ends
+            if one.loop.host in senders
+            and one.peer.loop.host.startswith("broker")
+            and self._chance.random() < share
+            and not one.is_closing()
+        ]
+        for end in ends:
+            end.stalled = end.stalled or []
+        return ends
+
+    def release(self, ends: Iterable[SimTransport]) -> None:
+        """Send what has waited in stalled streams."""
+        for end in ends:
+            waiting, end.stalled = end.stalled or [], None
+            for send in waiting:
+                send()
+
     def slow_down(self, slowest_ms: int) -> None:
         """Let a message take up to this long from now on."""
         self._slowest_us = slowest_ms * 1000
@@ -362,7 +385,10 @@ class SimNetwork:
             at_us = sender.next_arrival_us(self._scheduler.now_us + self._delay_us(link))
             sender.peer.loop.call_at_us(at_us, call, args)
 
-        self._send_over(link, send)
+        if sender.stalled is None:
+            self._send_over(link, send)
+        else:
+            sender.stalled.append(lambda: self._send_over(link, send))
 
     def _send_over(self, link: tuple[str, str], send: Callable[[], None]) -> None:
         waiting = self._cut.get(link)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
-from headwater.broker.transaction_verifier import TransactionVerifier
+from headwater.broker import transaction_verifier
 from headwater.coordination.runtime_loop import ShardRuntime
 from headwater.coordination.shard import Outcome
 from headwater.coordination.transactions import ending
@@ -22,33 +22,24 @@ from headwater.log.transactions import OpenTransactions
 from headwater.model import NO_PRODUCER_ID
 from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.replication.replica import Replica
-from headwater.replication.verifications import Verifications
 from simulator.planting import ClusterBug
 
 
 @contextmanager
 def _late_writes_accepted() -> Iterator[None]:
-    """A write needs no open transaction: a late one begins a transaction that nobody ends (B24)."""
-
-    def trust(
-        self: TransactionVerifier, at: Any, pid: int, epoch: int, write: Any, done: Any
-    ) -> None:
-        self._call_later(0, lambda: done(None))
-
-    with (
-        patch.object(TransactionVerifier, "verify", trust),
-        patch.object(Verifications, "transaction_ended", lambda *_: None),
-    ):
+    """A leader writes what the coordinator refuses: a transaction that nobody ends (B24)."""
+    with patch.object(transaction_verifier, "_as_writer_error", lambda *_: None):
         yield
 
 
 @contextmanager
 def _late_end_accepted() -> Iterator[None]:
-    """A late EndTxn of the epoch before ends the next transaction (B24, as Jepsen found it)."""
+    """A late EndTxn of an earlier epoch ends the transaction of now (B24, as Jepsen found it)."""
     refuse = ending._refuse_with_bumps
 
     def careless(known: TransactionMetadata, command: Any) -> Any:
-        late = ending._is_retry(known, command.producer)
+        sender = command.producer
+        late = sender.producer_id == known.producer_id and sender.epoch < known.producer_epoch
         if late and known.state is TransactionState.ONGOING:
             return None
         return refuse(known, command)
@@ -172,18 +163,24 @@ def _markers_not_resumed() -> Iterator[None]:
 _BUSY = MappingProxyType(
     {"transactors": 3, "transactions": 12, "transformers": 1, "records": 15, "recreated": False}
 )
-_OLD = MappingProxyType({**_BUSY, "old_protocol": 1.0})
-_NEW = MappingProxyType({**_BUSY, "old_protocol": 0.0})
+_LONG = MappingProxyType({**_BUSY, "transformers": 0})
+_NEW = MappingProxyType({**_LONG, "old_protocol": 0.0})
 _COORDINATOR = ("coordinator",)
 _MOVES = ("crash", "isolate", "leaders moved", "leaders swapped", "session expires")
-_LATE = ("cut off from clients", "isolate", "slow links", "client pause", "second transactor")
+_BEYOND_REQUESTS_MS = (2500, 3500, 5000)
+"""Longer than clients wait for an answer."""
 
 TRANSACTION_BUGS: dict[str, ClusterBug] = {
-    "B24": ClusterBug(_late_writes_accepted, _LATE, plan=_OLD),
-    "B24e": ClusterBug(_late_end_accepted, _LATE, _COORDINATOR, plan=_NEW),
+    "B24": ClusterBug(
+        _late_writes_accepted, ("stalled streams",), lasts_ms=_BEYOND_REQUESTS_MS, plan=_NEW
+    ),
+    "B24e": ClusterBug(
+        _late_end_accepted, ("stalled streams",), lasts_ms=_BEYOND_REQUESTS_MS, plan=_NEW
+    ),
     "B25": ClusterBug(
-        _late_marker_accepted, ("isolate", "slow links of brokers", "bridge", "one-way cut"),
-        _COORDINATOR, plan=_BUSY,
+        _late_marker_accepted,
+        ("one-way cut", "one-way cut", "leaders swapped", "slow links of brokers"), _COORDINATOR,
+        (3500, 5000), _BUSY,
     ),
     "B40": ClusterBug(_state_in_memory, _MOVES, _COORDINATOR, plan=_BUSY),
     "T1": ClusterBug(_markers_before_the_decision, ("isolate", "crash", "cut off from brokers"),

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headwater.client.consumer.consumer import Consumer
+from headwater.coordination.runtime_loop import ShardState
 from headwater.coordination.transactions.states import PREPARED, TransactionState
 from headwater.log.aborted_index import AbortedIndex
-from headwater.model import TopicPartition, Uuid
+from headwater.model import TRANSACTION_STATE, TopicPartition, Uuid
 from headwater.replication.partition import Role
 from headwater.replication.replica import Replica
 from simulator.clock import SimClock
@@ -87,7 +88,7 @@ class TransactionRun:
             places.append(TopicPartition(DRAFTS, 0))
         transactor = Transactor(
             *self._process(transactional_id), old_protocol=self._is_old(), places=places,
-            count=self._plan.transactions,
+            count=self._plan.transactions, pause_ms=self._plan.pause_ms,
         )  # fmt: skip
         self.transactors.append(transactor)
         transactor.begin()
@@ -122,6 +123,10 @@ class TransactionRun:
 
     # -- what the nemesis does
 
+    def fenced_by_epochs(self) -> list[str]:
+        """The hosts whose late requests have an epoch that is over."""
+        return [client.name for client in self.transactors if not client.old_protocol]
+
     def replace(self, number: int, *, kill: bool) -> bool:
         """Start another process with the transactional id of one that works, which may die."""
         working: list[TransactionalClient] = [
@@ -146,14 +151,18 @@ class TransactionRun:
     # -- what must hold
 
     def _took(self, at: TopicPartition, offset: int, value: bytes) -> None:
-        if at.topic not in self._ids:
-            self._ids = {name: row.topic_id for name, row in self._view.topics().items()}
-        outcome = self._logs.of(self._ids[at.topic], at).outcome(offset)
+        outcome = self._logs.of(self._id_of(at.topic), at).outcome(offset)
         if outcome is not BatchKind.COMMIT:
             self._promises.complain(
                 f"I6: {at} offset {offset} is read before its commit marker: {outcome}"
             )
         self.books.took(at, offset, value)
+
+    def _id_of(self, topic: str) -> Uuid:
+        """The id of a topic that is never deleted."""
+        if topic not in self._ids:
+            self._ids = {name: row.topic_id for name, row in self._view.topics().items()}
+        return self._ids[topic]
 
     def untransformed(self, ends: dict[int, int]) -> list[str]:
         """Return records of the source whose results nobody has read yet."""
@@ -169,29 +178,44 @@ class TransactionRun:
 
     def unfollowed(self) -> list[str]:
         """Return partitions that the reader has not followed to their end."""
+        if self.reader is None:
+            return []
         found = []
-        for replica in self._leaders():
-            at = replica.topic_partition
-            position = self.reader.position(at) if self.reader is not None else None
-            if position is not None and position < replica.high_watermark:
-                found.append(f"{at} is followed up to {position} of {replica.high_watermark}")
+        for at in (*WATCHED, RESULTS):
+            position, end = self.reader.position(at), self._logs.of(self._id_of(at.topic), at).end
+            if position is None or position < end:
+                found.append(f"{at} is followed up to {position} of {end}")
         return found
 
     def hanging(self) -> list[str]:
         """Return open transactions, as coordinators and leaders know them (L2)."""
-        found = []
+        found, loaded = [], set()
         for node in self._cluster.nodes:
             context = node.broker.context
-            for runtime in context.transactions._shards.values():
+            for partition, runtime in context.transactions._shards.items():
+                if runtime.state is ShardState.ACTIVE:
+                    loaded.add(TopicPartition(TRANSACTION_STATE, partition))
                 for transactional_id, known in runtime.shard.transactions.items():
                     if known.state is TransactionState.ONGOING or known.state in PREPARED:
                         found.append(f"{transactional_id} is {known.state}")
-        return found + [
-            f"{replica.topic_partition} is stable up to {replica.last_stable_offset} of "
-            f"{replica.high_watermark}"
-            for replica in self._leaders()
-            if replica.last_stable_offset < replica.high_watermark
-        ]
+        led = set()
+        for replica in self._leaders():
+            led.add(replica.topic_partition)
+            # The mark of a new leader lags behind what was committed.
+            end = self._logs.of(replica.topic_id, replica.topic_partition).end
+            if replica.last_stable_offset < end:
+                found.append(
+                    f"{replica.topic_partition} is stable up to {replica.last_stable_offset} of "
+                    f"{end}"
+                )
+        if found:
+            return found
+        for name, topic in self._view.topics().items():
+            for partition in topic.replicas:
+                at = TopicPartition(name, partition)
+                if at not in led or (name == TRANSACTION_STATE and at not in loaded):
+                    found.append(f"{at} is led by nobody at the moment")
+        return found
 
     def _leaders(self) -> Iterator[Replica]:
         for node in self._cluster.nodes:

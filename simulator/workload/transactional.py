@@ -56,7 +56,7 @@ class TransactionalClient(RealClient):
         super().__init__(cluster, promises, name)
         self.books = books
         self.transactional_id = transactional_id
-        self._old_protocol = old_protocol
+        self.old_protocol = old_protocol
         self.timeout_ms = self.chance.choice(TIMEOUTS_MS)
         books.owners[transactional_id] = self
 
@@ -69,7 +69,8 @@ class TransactionalClient(RealClient):
         """Return the settings of the producer."""
         return {
             **self.seams(), **OPTIONS, "linger_ms": self.chance.choice((0, 1, 20)),
-            "delivery_timeout_ms": PATIENCE_MS, "transaction_timeout_ms": self.timeout_ms,
+            "delivery_timeout_ms": self.chance.choice((2500, PATIENCE_MS, PATIENCE_MS)),
+            "transaction_timeout_ms": self.timeout_ms,
             "max_block_ms": self.chance.choice((1500, PATIENCE_MS)),
             "batch_size": self.chance.choice((200, 4000)),
         }  # fmt: skip
@@ -78,7 +79,7 @@ class TransactionalClient(RealClient):
         """Start a producer; one of the old protocol hears nothing of transaction.version."""
         self.opened(producer._waits)
         await producer.start()
-        if self._old_protocol:
+        if self.old_protocol:
             transactions = producer._core.transactions
 
             def read_nothing(_: object) -> None:
@@ -107,8 +108,11 @@ class TransactionalClient(RealClient):
 class Transactor(TransactionalClient):
     """Commits and aborts transactions over several partitions, some of them with offsets."""
 
-    def __init__(self, *args: Any, places: list[TopicPartition], count: int, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, places: list[TopicPartition], count: int, pause_ms: int, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._pause_ms = pause_ms
         self._places = places
         """The first one is always written to."""
         self._count = count
@@ -127,7 +131,7 @@ class Transactor(TransactionalClient):
                 self.books.initialized(*producer._core.transactions.manager.sequences.identity)
                 while self._goes_on():
                     await self._transact(producer)
-                    await self.pause(600)
+                    await self.pause(self._pause_ms)
                 if self.chance.random() < 0.3:
                     await self._die_midway(producer)
             except FatalTransactionError:
@@ -181,7 +185,7 @@ class Transactor(TransactionalClient):
             value = transaction.add(at).encode(self.chance.choice((0, 10, 300)))
             await producer.send(at.topic, value, partition=at.partition, on_delivery=_delivered)
             if self.chance.random() < 0.4:
-                await self.pause(500)
+                await self.pause(self._pause_ms)
         if self.chance.random() < 0.05:
             await asyncio.sleep(self.timeout_ms * 1.5 / 1000)
         if self.chance.random() < 0.5:

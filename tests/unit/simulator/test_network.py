@@ -112,6 +112,20 @@ def test_a_close_lets_what_was_written_arrive_first():
     assert wire.client.events == ["lost"]
 
 
+def test_what_a_stalled_stream_carries_arrives_late():
+    wire = Wire()
+    stalled = wire.network.stall_some(1.0, {"clients"})
+    wire.client.transport.write(b"late ")
+    wire.client.transport.write(b"words")
+    wire.client.transport.close()
+    wire.settle()
+    assert wire.server.heard == b""
+    wire.network.release(stalled)
+    wire.settle()
+    assert wire.server.heard == b"late words"
+    assert wire.server.events == ["lost"]
+
+
 def test_an_abort_is_a_reset_for_the_peer():
     wire = Wire()
     wire.client.transport.abort()
