@@ -44,10 +44,11 @@ sim: setup                ## simulated schedules: one broker and its disk, whole
 	$(BIN)/python -m tools.simulate disks --seeds $(or $(SEEDS),2000)
 	$(BIN)/python -m tools.simulate clusters --seeds $(or $(SEEDS),2000)
 
-chaos: setup              ## kill -9 under load, then all kinds of faults under a cluster (ROUNDS=200, SEEDS=2)
+chaos: setup              ## kill -9 under load, then all kinds of faults under a cluster and a bank (ROUNDS=200, SEEDS=2)
 	$(BIN)/python -m tools.chaos --rounds $(or $(ROUNDS),200)
 	$(BIN)/python -m tools.client_chaos --seconds $(or $(SECONDS),60)
 	$(BIN)/python -m tools.cluster_chaos --seeds $(or $(SEEDS),2)
+	$(BIN)/python -m tools.bank_chaos --seeds $(or $(SEEDS),2)
 
 chaos-pipeline: setup     ## kill drivers, executors and brokers under a pipeline, one broker and three (KILLS=300)
 	$(BIN)/python -m tools.pipeline_chaos --kills $(or $(KILLS),300)

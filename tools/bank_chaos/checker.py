@@ -36,6 +36,8 @@ class BankFindings:
     reads: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     fenced: int = 0
+    hung: int = 0
+    """Calls of librdkafka that did not return."""
     aborted_reads: int = 0
     torn: int = 0
     lost: int = 0
@@ -68,6 +70,8 @@ def check_bank(events: Iterable[Event], *, timeout_s: float, whole: bool = True)
                 findings.faults[event["kind"]] += 1
             case "fenced":
                 findings.fenced += 1
+            case "hangs":
+                findings.hung += 1
             case "problem":
                 findings.problems.append(event["text"])
             case _:

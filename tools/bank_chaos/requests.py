@@ -29,6 +29,8 @@ REQUESTS = {"own": "requests-own", "confluent": "requests-confluent"}
 SECONDS_APART = 0.04
 MOST_AT_ONCE = 40
 SESSION_TIMEOUT_MS = 10_000
+HANGS_S = 2 * PATIENCE_S
+"""How long a call of confluent-kafka may take; it should give up earlier."""
 
 
 def as_request(chosen: Transfer) -> bytes:
@@ -124,23 +126,50 @@ def _carried_out(record: headwater.ConsumerRecord[bytes, bytes]) -> list[headwat
 
 
 class ConfluentTransformer:
-    """The same with confluent-kafka's clients."""
+    """The same with confluent-kafka's clients.
+
+    Their send_offsets_to_transaction() may hang for good if the group's coordinator went away
+    (librdkafka's issues 5456 and 5511): then another pair of clients takes over, which fences them.
+    """
 
     def __init__(self, bootstrap: str, history: History) -> None:
         self._bootstrap = bootstrap
         self._history = history
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="confluent transform", daemon=True)
+        self._newest = 0
+        self._moved = time.monotonic()
+        self._thread = threading.Thread(target=self._watch, name="confluent watch", daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
+    def _watch(self) -> None:
+        worker = self._begin()
+        while not self._stop.wait(0.2):
+            if time.monotonic() - self._moved > HANGS_S:
+                self._history.note("hangs", teller="transform-confluent")
+                worker = self._begin()
+        worker.join(HANGS_S)
+
+    def _begin(self) -> threading.Thread:
+        self._newest += 1
+        self._moved = time.monotonic()
+        name = f"confluent transform {self._newest}"
+        worker = threading.Thread(target=self._run, args=(self._newest,), name=name, daemon=True)
+        worker.start()
+        return worker
+
+    def _goes_on(self, number: int) -> bool:
+        if number == self._newest:
+            self._moved = time.monotonic()
+        return number == self._newest and not self._stop.is_set()
+
+    def _run(self, number: int) -> None:
+        while self._goes_on(number):
             consumer = self._consumer()
             try:
                 producer = confluent_producer(self._bootstrap, "transform-confluent")
                 insist_confluent(partial(producer.init_transactions, PATIENCE_S), self._history)
                 consumer.subscribe([REQUESTS["confluent"]])
-                while not self._stop.is_set():
+                while self._goes_on(number):
                     self._carry_out(consumer, producer)
             except confluent_kafka.KafkaException as failure:
                 self._history.note("fatal", teller="transform-confluent", error=str(failure))
@@ -157,6 +186,7 @@ class ConfluentTransformer:
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "max.poll.interval.ms": int(1000 * PATIENCE_S),
                 "heartbeat.interval.ms": 500,
                 "socket.timeout.ms": 10_000,
                 "fetch.wait.max.ms": 100,

@@ -57,6 +57,7 @@ class BankReport:
             "transfers": found.committed,
             "reads": found.reads,
             "producers fenced": found.fenced,
+            "calls of librdkafka that hung": found.hung,
             "aborted reads": found.aborted_reads,
             "torn": found.torn,
             "lost": found.lost,

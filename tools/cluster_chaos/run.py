@@ -41,6 +41,7 @@ SETTINGS = {
     "replica.lag.time.max.ms": "4000",
     "replica.high.watermark.checkpoint.interval.ms": "300",
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "zookeeper.connection.timeout.ms": "60000",
 }
 
 
