@@ -1,16 +1,22 @@
 """A broker's memory under clients that send much, finish nothing and read nothing."""
 
+import asyncio
 import os
 import select
 import socket
 import threading
+from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
 from headwater.broker.server_connection import MAX_HELD
+from headwater.errors import E, KafkaError
 from headwater.log.slices import FileSlice
 from headwater.records.batch import batches
 from headwater.transport.frame_protocol import FIRST_BUFFER
+from headwater.wire.apis import PRODUCE
+from headwater.wire.framing import request_frame
 from headwater.wire.messages.fetch import FetchResponse
 from headwater.wire.messages.produce import ProduceResponse
 from tests.unit.broker.live import Live, batch, fetch_request, produce_request, until
@@ -141,6 +147,57 @@ def test_batches_that_wait_for_a_codec_hold_up_their_client_alone(tmp_path):
         assert len(one) <= most < MAX_HELD + 4 * len(one) < count * len(one)
         held = [peer._held_bytes for peer in live.context.connection_quotas.open]
         assert not any(held)
+
+
+def test_small_batches_that_wait_for_a_coordinator_stay_within_the_budget(tmp_path):
+    count, clients = 40, 30
+    refused = KafkaError(E.INVALID_TXN_STATE)
+
+    def refuse(*asked) -> None:
+        asyncio.get_running_loop().call_soon(asked[-1], refused)
+
+    with Live(tmp_path, FLOOD) as live, ExitStack() as opened:
+        live.create("t")
+        waiting = []
+        live.on_loop(
+            lambda: setattr(live.context.verifier, "verify", lambda *asked: waiting.append(asked))
+        )
+        peers = [opened.enter_context(live.client()) for _ in range(clients)]
+        sending = []
+        for producer_id, peer in enumerate(peers):
+            one = batch(
+                os.urandom(50_000),
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            )
+            request = produce_request("t", one)
+            request.transactional_id = "x"
+            frames = b"".join(
+                request_frame(PRODUCE, 9, number, "c", request) for number in range(count)
+            )
+            sending.append(threading.Thread(target=peer.send_bytes, args=(frames,)))
+            sending[-1].start()
+        served = live.context.connection_quotas.open
+
+        def read_as_far_as_they_are() -> bool:
+            return all(
+                peer.held or peer.frames_read >= count for peer in served if peer.frames_read
+            ) and clients <= sum(1 for peer in served if peer.frames_read)
+
+        until(lambda: live.on_loop(read_as_far_as_they_are))
+        used = live.on_loop(lambda: live.context.memory.used)
+        assert 3 * LIMIT // 4 < used < LIMIT + clients * 64 * 1024
+        live.on_loop(lambda: setattr(live.context.verifier, "verify", refuse))
+        for *_, done in waiting:
+            live.on_loop(partial(done, refused))
+        for peer in peers:
+            for number in range(count):
+                answer = peer.answer(ProduceResponse, 9, number)
+                assert answer.responses[0].partition_responses[0].error_code == refused.code
+        for one_of_them in sending:
+            one_of_them.join()
 
 
 def test_an_answered_poll_keeps_no_records_until_its_deadline(tmp_path):

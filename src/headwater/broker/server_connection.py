@@ -27,7 +27,7 @@ MAX_UNANSWERED = 128
 MAX_UNSENT = 1024 * 1024
 """Bytes of unsent responses above which no further request is read."""
 MAX_HELD = 4 * 1024 * 1024
-"""Bytes of requests waiting for a codec or a turn above which no further request is read."""
+"""Bytes of requests that wait for a codec, a coordinator or a turn above which no more are read."""
 MAX_POLLS = 2
 """The most long polls of one client: all of them may complete at the same moment."""
 PIECE = 1024 * 1024
@@ -94,6 +94,7 @@ class ServerConnection(FrameProtocol):
         "_answers",
         "_charged",
         "_handed",
+        "_held_back",
         "_held_bytes",
         "_leaving",
         "_polls",
@@ -148,6 +149,7 @@ class ServerConnection(FrameProtocol):
         self._unsent = 0
         self._polls = 0
         self._held_bytes = 0
+        self._held_back = False
         self._charged = 0
         """Bytes of answers that count in the memory budget."""
         self._handed = 0
@@ -280,13 +282,21 @@ class ServerConnection(FrameProtocol):
             self.release()
 
     def hold_bytes(self, size: int) -> None:
-        """`size` bytes of its requests wait for a codec or a turn; negative when they no longer do."""
-        before, self._held_bytes = self._held_bytes, self._held_bytes + size
-        self.context.memory.charge_work(self, size)
-        if before <= MAX_HELD < self._held_bytes:
-            self.hold()
-        elif self._held_bytes <= MAX_HELD < before:
-            self.release()
+        """Count bytes of its requests that wait for a codec, a coordinator or a turn; negative later.
+
+        While memory is tight, a client with such bytes is not read at all: small requests need no
+        leave to be received, and thousands of clients together could hold any amount.
+        """
+        self._held_bytes += size
+        memory = self.context.memory
+        memory.charge_work(self, size)
+        held_back = self._held_bytes > (0 if memory.tight else MAX_HELD)
+        if held_back is not self._held_back:
+            self._held_back = held_back
+            if held_back:
+                self.hold()
+            else:
+                self.release()
 
     def poll_began(self) -> None:
         """Count a waiting fetch of this client."""
