@@ -57,9 +57,9 @@ def transform(bootstrap: str, source: str, target: str, name: str, step: int) ->
 
 
 def committed(bootstrap: str, source: str, group: str) -> int:
-    """The committed offset of the group."""
-    with headwater.Consumer(bootstrap_servers=bootstrap, group_id=group) as consumer:
-        row = consumer.committed([(source, 0)])[headwater.TopicPartition(source, 0)]
+    """The committed offset of the group. A consumer would wait until the killed run has timed out."""
+    with headwater.Admin(bootstrap_servers=bootstrap) as admin:
+        row = admin.group_offsets(group).get(headwater.TopicPartition(source, 0))
         return 0 if row is None else row.offset
 
 

@@ -177,6 +177,7 @@ def test_a_hanging_transaction_is_found_and_aborted(trusting):
             (hanging,) = rows(*find, *where)
             assert (hanging["producer_id"], hanging["transaction_start"]) == (STRAY, 0)
         assert rows("transactions", "find-hanging") == [], "both were written a moment ago"
+        assert "there is no live broker 77" in type_in(*find, "--broker", "77").stderr
         refused = type_in("transactions", "abort", "t:0", "--start-offset", "1")
         assert "transactional id kept is in state Ongoing" in refused.stderr
         refused = type_in("transactions", "abort", "t:0", "--start-offset", "5")
@@ -186,6 +187,8 @@ def test_a_hanging_transaction_is_found_and_aborted(trusting):
             "the marker of the commit is written",
             lambda: [row["transaction_start"] for row in rows("producers", "t")] == [0, None],
         )
+    (described,) = rows("transactions", "describe", "kept")
+    assert (described["started_ms"], described["open_for_ms"]) == (None, None), "it is over"
     read = ("consume", "t", "--isolation", "read-committed")
     assert type_in(*read).stdout == "", "the hanging transaction hides what follows it"
     assert type_in("consume", "t").stdout == "stray\nkept\n"

@@ -20,7 +20,7 @@ from headwater.errors import (
     RetriableTransactionError,
     TransactionAbortedError,
 )
-from headwater.wire.messages.transactions import EndTxnRequest
+from headwater.wire.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
 from tests.clients.broker_under_test import until
 from tests.clients.faces import asyncio_client, both_faces
 from tests.clients.fake_cluster import FakeCluster, serving
@@ -315,6 +315,25 @@ def test_a_member_that_left_its_group_cannot_commit_offsets(producer, transactio
     producer.send_offsets_to_transaction({SOURCE: 2}, MEMBER)
     producer.commit_transaction()
     assert transactions.offsets == {("g", "source", 0): 2}
+
+
+@both_faces
+def test_a_call_that_takes_too_long_names_the_reason(producer_of, transactions) -> None:
+    producer = producer_of(max_block_ms=50, retry_backoff_ms=5)
+    insist(producer.init_transactions)
+    producer.begin_transaction()
+    transactions.fault = lambda it: (
+        E.UNKNOWN_TOPIC_OR_PARTITION if isinstance(it.request, TxnOffsetCommitRequest) else None
+    )
+
+    def refused() -> bool:
+        with pytest.raises(RetriableTransactionError) as told:
+            producer.send_offsets_to_transaction({SOURCE: 1}, MEMBER)
+        return f"source-0: {E.UNKNOWN_TOPIC_OR_PARTITION.text}" in str(told.value)
+
+    until("the coordinator of the group has answered", refused)
+    transactions.fault = lambda _: None
+    insist(producer.abort_transaction)
 
 
 # -- blocks

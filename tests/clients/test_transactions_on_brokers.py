@@ -210,15 +210,25 @@ def test_offsets_are_committed_with_the_transaction(
         assert len(poll_until(30, reader)) == 30
 
 
+@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
 def test_a_reader_waits_for_offsets_of_an_open_transaction(
-    bootstrap, lane, group, producer_of
+    bootstrap, lane, group, producer_of, isolation_level
 ) -> None:
     producer = producer_of(lane)
     where = TopicPartition(lane, 0)
     producer.begin_transaction()
     producer.send_offsets_to_transaction({where: 7}, headwater.ConsumerGroupMetadata(group))
+    options = {"bootstrap_servers": bootstrap, "isolation_level": isolation_level}
+    with headwater.Consumer(**options, group_id=group, default_api_timeout_ms=500) as hasty:
+
+        def refused() -> bool:
+            with pytest.raises(headwater.TimedOutError) as told:
+                hasty.committed([where])
+            return "an open transaction holds offsets of this group" in str(told.value)
+
+        until("the coordinator of the group has answered", refused)
     committing = threading.Timer(0.3, producer.commit_transaction)
-    with reader_of(bootstrap, group_id=group) as reader:
+    with headwater.Consumer(**options, group_id=group) as reader:
         committing.start()
         assert reader.committed([where])[where].offset == 7
     committing.join()

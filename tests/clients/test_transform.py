@@ -62,11 +62,10 @@ def committed_all(bootstrap, group, source, over) -> threading.Event:
     done = threading.Event()
 
     def watch() -> None:
-        wanted = [(source, number) for number in range(3)]
-        with headwater.Consumer(bootstrap_servers=bootstrap, group_id=group) as consumer:
+        with headwater.Admin(bootstrap_servers=bootstrap) as admin:
             while not over.wait(0.01) and not done.is_set():
-                rows = consumer.committed(wanted).values()
-                if sum(row.offset for row in rows if row) >= RECORDS:
+                rows = admin.group_offsets(group).items()
+                if sum(row.offset for name, row in rows if name.topic == source) >= RECORDS:
                     done.set()
 
     in_thread(watch)

@@ -102,6 +102,10 @@ def command(
     are bytes, headers a list of {"name": ..., "value": ...}; topic and offset are ignored.
     """
     options = client_settings(ProducerSettings, bootstrap, settings)
+    if options.get("transactional_id") is not None:
+        raise click.UsageError(
+            "transactional.id is set, but produce sends no transactions: remove it"
+        )
     require_reachable(bootstrap, timeout, [topic], to_write=True)
     sources = files or (sys.stdin.buffer,)
     lines = _READERS[form](sources)

@@ -127,6 +127,8 @@ async def find_hanging(
 async def _places(
     admin: Admin, names: tuple[str, ...], broker_id: int | None
 ) -> list[TopicPartition]:
+    if broker_id is not None:
+        await _require_broker(admin, broker_id)
     chosen = [(name, named_partition(name)) for name in names]
     topics = [one.topic if one else name for name, one in chosen]
     await require_topics(admin, topics)
@@ -140,6 +142,13 @@ async def _places(
         if (place := TopicPartition(view.name, row.partition)) in single or view.name in whole
         if broker_id is None or broker_id in row.replicas
     ]
+
+
+async def _require_broker(admin: Admin, broker_id: int) -> None:
+    live = [node.id for node in (await admin.describe_cluster()).brokers]
+    if broker_id not in live:
+        text = f"there is no live broker {broker_id}; the brokers are {', '.join(map(str, live))}"
+        raise KafkaError(E.BROKER_ID_NOT_REGISTERED, text)
 
 
 @command.command()

@@ -24,6 +24,7 @@ from headwater.wire.messages.transactions import (
 )
 
 _NO_TIMESTAMP = -1
+_ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 
 class TransactionListing(NamedTuple):
@@ -243,7 +244,7 @@ class TransactionAdmin:
 def _description(
     coordinator_id: int, row: DescribeTransactionsResponse.TransactionState
 ) -> TransactionDescription:
-    started = row.transaction_start_time_ms
+    over = row.transaction_start_time_ms == _NO_TIMESTAMP or row.transaction_state in _ENDED
     return TransactionDescription(
         row.transactional_id,
         coordinator_id,
@@ -251,7 +252,7 @@ def _description(
         row.producer_id,
         row.producer_epoch,
         row.transaction_timeout_ms,
-        None if started == _NO_TIMESTAMP else started,
+        None if over else row.transaction_start_time_ms,
         tuple(
             sorted(
                 TopicPartition(topic.topic, number)

@@ -20,7 +20,7 @@ from headwater.client.consumer.consumer_positions import ConsumerPositions
 from headwater.client.consumer.deserializers import Deserializer, deserializer, reshaping
 from headwater.client.consumer.fetching.completed_fetch import Reshape
 from headwater.client.consumer.fetching.fetcher_loop import Fetcher
-from headwater.client.consumer.group.commits import Commits, OnCommit
+from headwater.client.consumer.group.commits import COMMITTED_OFFSETS, Commits, OnCommit
 from headwater.client.consumer.group.group_loop import Group
 from headwater.client.consumer.handover import Handover
 from headwater.client.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
@@ -384,7 +384,7 @@ class ConsumerCore:
         self._require_group("commit()")
         self._undo_interrupted()
         wanted = None if offsets is None else checked_offsets(offsets)
-        async with self._within_api_timeout("the commit"):
+        async with ApiTimeout(self.settings.default_api_timeout_ms, "the commit", self._cluster):
             await self._commits.commit(wanted)
         self.handover.committed(wanted)
 
@@ -402,11 +402,11 @@ class ConsumerCore:
 
     async def committed(self, partitions: Partitions) -> CommittedOffsets:
         self._require_group("committed()")
-        async with self._within_api_timeout("the committed offsets"):
-            return await self._commits.committed(topic_partitions(partitions))
-
-    def _within_api_timeout(self, what: str) -> ApiTimeout:
-        return ApiTimeout(self.settings.default_api_timeout_ms, what, self._cluster)
+        limit_ms, commits = self.settings.default_api_timeout_ms, self._commits
+        async with ApiTimeout(
+            limit_ms, COMMITTED_OFFSETS, self._cluster, lambda: commits.read_problem
+        ):
+            return await commits.committed(topic_partitions(partitions))
 
     # -- for process()
 

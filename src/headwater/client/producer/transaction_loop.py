@@ -297,6 +297,7 @@ class TransactionLoop:
         else:
             self._read_feature()
             verdict = self.manager.answered(answer)
+            self._last = self.manager.retry_reason
         if verdict is Verdict.FIND_COORDINATOR:
             self._cluster.forget_coordinator(key, key_type)
         return verdict

@@ -109,6 +109,8 @@ class TransactionManager:
         self.state = _S.UNINITIALIZED
         self.error: KafkaError | None = None
         """Why the transaction must be aborted, or the producer closed."""
+        self.retry_reason: KafkaError | None = None
+        """Why the last request is sent again."""
         self.newest_version = 0
         """The transaction.version of the cluster."""
         self.version = 0
@@ -350,6 +352,7 @@ class TransactionManager:
 
     def answered(self, answer: TransactionAnswer) -> Verdict:
         """Apply the answer to the last request; return what to do next."""
+        self.retry_reason = None
         if isinstance(answer, InitProducerIdResponse):
             return self._initialized(answer)
         if isinstance(answer, AddPartitionsToTxnResponse):
@@ -431,9 +434,10 @@ class TransactionManager:
 
     def _judge(self, code: E, codes: Mapping[TopicPartition, E] | None = None) -> Verdict:
         verdict = verdict_of(code)
-        if verdict is not Verdict.DONE:
-            return verdict
         problem = refusal(code, codes)
+        if verdict is not Verdict.DONE:
+            self.retry_reason = problem.error
+            return verdict
         self._unmapped |= code in UNMAPPED
         if not problem.abortable or self.state is _S.INITIALIZING:
             self._fail(problem.error)

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 CommitMap = dict[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], None]
 
+COMMITTED_OFFSETS = "the committed offsets"
+"""What a read of them is called in warnings and errors."""
 _TOPICS_BY_NAME_UP_TO = 9
 _NO_SUCH_TOPIC = frozenset({E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID})
 _ONE_GROUP_UP_TO = 7
@@ -84,6 +86,8 @@ class Commits:
         self._clock = clock
         self._tasks = tasks
         self._metrics = metrics
+        self.read_problem: Exception | None = None
+        """Why the committed offsets were not read yet."""
         self._under_way: set[asyncio.Task[None]] = set()
         self._in_turn = asyncio.Lock()
         """Serializes coordinator lookups, so that no commit overtakes an earlier one."""
@@ -324,6 +328,13 @@ class Commits:
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return committed offsets, None without a commit; retry until the caller's timeout."""
+        self.read_problem = None
+        with self._cluster.waiting(COMMITTED_OFFSETS, lambda: self.read_problem):
+            return await self._until_read(partitions)
+
+    async def _until_read(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         backoff = self._cluster.backoff()
         while True:
             try:
@@ -332,6 +343,7 @@ class Commits:
                 code = problem.code if isinstance(problem, KafkaError) else E.NETWORK_EXCEPTION
                 if not code.retriable:
                     raise
+                self.read_problem = problem
                 if code in _COORDINATOR_GONE:
                     self._cluster.forget_coordinator(self._group)
                 await asyncio.sleep(backoff.next_ms() / 1000)
@@ -349,7 +361,7 @@ class Commits:
         request = OffsetFetchRequest(
             group_id=self._group,
             topics=list(topics.values()),
-            require_stable=self._settings.isolation_level == "read_committed",
+            require_stable=True,  # an open transaction may commit the work on the next records
         )
         connection = await self._cluster.connection(await self._cluster.coordinator(self._group))
         if connection.version_for(request, _ONE_GROUP_UP_TO) < _ONE_GROUP_UP_TO:
