@@ -125,7 +125,7 @@ class CompactionMachine(RuleBasedStateMachine):
             return
         cleaning = CleaningPass(OsFiles(), job)
         for group in cleaning.run():
-            assert self.log.replace_segments(group.base_offsets, group.size)
+            assert self.log.replace_segments(*group)
         assert cleaning.cleaned_to > self.dirty
         self.dirty = cleaning.cleaned_to
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from headwater.broker.alter_partition_loop import AlterPartitionManager
+from headwater.broker.cleaner_loop import LogCleaner
 from headwater.broker.compose_coordinators import compose_coordinators
 from headwater.broker.config_changes import ConfigChanges
 from headwater.broker.context import Context
@@ -70,6 +71,7 @@ class Parts:
     channels: Channels
     dispatch: Dispatch
     housekeeping: Housekeeping
+    cleaner: LogCleaner
     dynamic_config: DynamicConfig
     store_mark: StoreMark | None
     """None for an embedded store, which is in a log dir itself."""
@@ -121,6 +123,7 @@ def compose(
     _add_metadata(context, seams, store, channels, dynamic_config)
     compose_coordinators(context, asyncio.get_running_loop().call_later)
     context.metrics.register(context)
+    housekeeping = Housekeeping(context, seams.tasks, health, local.reserve, local.own_time)
     return Parts(
         context,
         store,
@@ -129,7 +132,8 @@ def compose(
         local.reserve,
         channels,
         Dispatch(context),
-        Housekeeping(context, seams.tasks, health, local.reserve, local.own_time),
+        housekeeping,
+        LogCleaner(context, seams.tasks, seams.workers, health, housekeeping.unlink_later),
         dynamic_config,
         _store_mark(context, local, log_dirs),
     )

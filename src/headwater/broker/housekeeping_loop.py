@@ -250,7 +250,7 @@ class Housekeeping:
                 await asyncio.sleep(0)
         garbage = replica.upkeep.pop_garbage()
         if garbage:
-            self._unlink_later(replica, garbage)
+            self.unlink_later(replica, garbage)
         elif may_roll:
             await asyncio.sleep(0)
         return needs_roll
@@ -276,7 +276,7 @@ class Housekeeping:
             if self._hosted(replica):
                 yield replica
 
-    def _unlink_later(self, replica: Replica, garbage: list[str]) -> None:
+    def unlink_later(self, replica: Replica, garbage: list[str]) -> None:
         """Delete dropped segments after a delay, for reads in flight."""
         files = self._context.files
 

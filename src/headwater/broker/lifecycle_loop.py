@@ -343,6 +343,7 @@ class BrokerServer:
         else:
             parts.reserve.make()
         parts.housekeeping.start()
+        parts.cleaner.start()
         if self._local_store is not None and self._local_store.is_shared:
             context.producer_ids.claim_ahead()  # new producers come also while the store is away
         context.serving = True
@@ -359,6 +360,7 @@ class BrokerServer:
         for opened in self._opened:
             opened.close()
         self.parts.housekeeping.stop()
+        self.parts.cleaner.stop()
         context.tick.flush()
         for connection in list(context.connection_quotas.open):
             connection.close()

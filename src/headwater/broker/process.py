@@ -16,6 +16,7 @@ from headwater.seams.machine import read_boot_id
 from headwater.seams.network import TcpNetwork
 from headwater.seams.randomness import SystemRandomness
 from headwater.seams.tasks import LoopTasks
+from headwater.seams.workers import ProcessWorkers
 
 GC_THRESHOLD = 20_000
 """Allocations between two collections: requests create no cycles, so few are needed."""
@@ -32,6 +33,7 @@ def system_seams() -> Seams:
         LoopTasks(),
         raise_open_file_limit(),
         read_boot_id(),
+        ProcessWorkers(),
     )
 
 

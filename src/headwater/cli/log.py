@@ -9,7 +9,9 @@ from headwater.cli.dump import DamagedBatch, batch_text, batches_of, json_line
 from headwater.cli.options import json_option
 from headwater.cli.output import show, show_json
 from headwater.errors import E, KafkaError
+from headwater.log.compaction.report import compaction_states
 from headwater.log.verify import VerifyResult, verify_log
+from headwater.seams.files import OsFiles
 
 _NOT_SEGMENTS = (".index", ".timeindex", ".txnindex", ".snapshot")
 
@@ -71,6 +73,25 @@ def verify(folder: str, compacted: bool, everything: bool, as_json: bool) -> Non
     damaged = [path for path, verdict in verdicts.items() if verdict.problems]
     if damaged:
         raise KafkaError(E.CORRUPT_MESSAGE, f"damaged partitions: {', '.join(map(_name, damaged))}")
+
+
+@command.command()
+@click.argument("log_dir", type=click.Path(exists=True, file_okay=False))
+@click.option("--all", "everything", is_flag=True, help="Show logs that were never compacted too.")
+@json_option
+def compaction(log_dir: str, everything: bool, as_json: bool) -> None:
+    """Show how far the logs of a log dir are compacted, and which the broker has set aside.
+
+    A log that is set aside is damaged, or its compaction failed; the broker tries again after a
+    restart.
+    """
+    states = compaction_states(OsFiles(), log_dir.rstrip("/"))
+    shown = [one for one in states if everything or one.cleaned_to or one.problem]
+    show(
+        [one._asdict() for one in shown],
+        as_json=as_json,
+        nothing="no log of this log dir was compacted yet",
+    )
 
 
 def partitions_in(folder: str) -> list[str]:

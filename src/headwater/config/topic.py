@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 ALONE = "a broker alone copies to and from nobody"
-NO_COMPACTION = "compaction is not there yet"
 _REPLICA = re.compile(r"[0-9]+:[0-9]+\Z")
 
 
@@ -73,7 +72,6 @@ class TopicSettings(SettingsBase):
         synonyms=("log.cleaner.delete.retention.ms",),
         doc="How long compaction keeps a tombstone. A consumer that reads the log from its start "
             "within that time sees the deletion.",
-        idle=NO_COMPACTION,
     )
     file_delete_delay_ms: int = key(
         "file.delete.delay.ms", LONG, default=60_000, at_least=0,
@@ -111,8 +109,8 @@ class TopicSettings(SettingsBase):
     max_compaction_lag_ms: int = key(
         "max.compaction.lag.ms", LONG, default=INT64_MAX, at_least=1,
         synonyms=("log.cleaner.max.compaction.lag.ms",),
-        doc="The longest time a record may stay uncompacted, however clean the log is.",
-        idle=NO_COMPACTION,
+        doc="The longest time a record may stay uncompacted, however clean the log is. The active "
+            "segment rolls by then.",
     )
     max_message_bytes: int = key(
         "max.message.bytes", INT, default=1_048_588, at_least=0,
@@ -138,13 +136,11 @@ class TopicSettings(SettingsBase):
         "min.cleanable.dirty.ratio", DOUBLE, default=0.5, at_least=0, at_most=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
         doc="Compact once this share of the log is new since the last compaction.",
-        idle=NO_COMPACTION,
     )
     min_compaction_lag_ms: int = key(
         "min.compaction.lag.ms", LONG, default=0, at_least=0,
         synonyms=("log.cleaner.min.compaction.lag.ms",),
         doc="The minimum time before compaction may remove a record.",
-        idle=NO_COMPACTION,
     )
     min_insync_replicas: int = key(
         "min.insync.replicas", INT, default=1, at_least=1, synonyms=("min.insync.replicas",),

@@ -1,7 +1,7 @@
 """Small text files about all logs of a folder: a version line, a count line, one row a line.
 
 A start trusts `headwater-log-checkpoint`: it has a checksum, and its rows name the topic by id,
-because a topic that was deleted and created again has the same name. Kafka's three files have the
+because a topic that was deleted and created again has the same name. Kafka's four files have the
 same numbers by name only; they are written for Kafka's tools and read only if our own file is
 missing or damaged. Writes are atomic. A start works without any of these files, but reads more.
 """
@@ -31,7 +31,8 @@ LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_POINTS = "cleaner-offset-checkpoint"
 
 _VERSION = "0"
-_LOG_CHECKPOINT_VERSION = "1"
+_LOG_CHECKPOINT_VERSION = "2"
+_WITHOUT_CLEANED_ENDS = "1"
 
 
 class DamagedCheckpoint(Exception):
@@ -88,6 +89,8 @@ class LogRow(NamedTuple):
     """Everything below this offset is on the disk; None if unknown."""
     log_start: int = 0
     high_watermark: int = 0
+    cleaned_end: int = 0
+    """Everything below this offset was compacted."""
 
 
 class LogRows:
@@ -107,7 +110,7 @@ class LogRows:
         if row.topic_id in (None, topic_id):
             return row
         if ZERO_UUID in (row.topic_id, topic_id):
-            return row._replace(recovery_point=None, high_watermark=0)
+            return row._replace(recovery_point=None, high_watermark=0, cleaned_end=0)
         return LogRow()
 
 
@@ -115,7 +118,7 @@ def write_log_rows(files: Files, path: str, rows: Mapping[TopicPartition, LogRow
     """Replace the file atomically by one with these rows and a checksum. Safe on any thread."""
     lines = [
         f"{topic} {partition} {uuid_text(row.topic_id or ZERO_UUID)} "
-        f"{row.recovery_point} {row.log_start} {row.high_watermark}"
+        f"{row.recovery_point} {row.log_start} {row.high_watermark} {row.cleaned_end}"
         for (topic, partition), row in rows.items()
     ]
     text = "\n".join([_LOG_CHECKPOINT_VERSION, str(len(lines)), *lines, ""]).encode("ascii")
@@ -129,13 +132,12 @@ def read_log_rows(files: Files, path: str) -> dict[TopicPartition, LogRow]:
     if content[start:] != _checksum_line(content[:start]):
         raise DamagedCheckpoint("the checksum does not match")
     version, _, *lines = content[:start].decode("ascii").split("\n")
-    if version != _LOG_CHECKPOINT_VERSION:
+    if version not in (_LOG_CHECKPOINT_VERSION, _WITHOUT_CLEANED_ENDS):
         raise DamagedCheckpoint(f"version {version!r} is not known")
     rows = {}
     for line in lines[:-1]:
         topic, partition, topic_id, *numbers = line.split(" ")
-        point, log_start, mark = map(int, numbers)
-        row = LogRow(uuid_parse(topic_id), point, log_start, mark)
+        row = LogRow(uuid_parse(topic_id), *map(int, numbers))
         rows[TopicPartition(topic, int(partition))] = row
     return rows
 
@@ -157,13 +159,17 @@ def read_folder(files: Files, folder: str) -> LogRows:
     points = None if damaged else _sound_offsets(files, f"{folder}/{RECOVERY_POINTS}")
     starts = _sound_offsets(files, f"{folder}/{LOG_STARTS}") or {}
     marks = _sound_offsets(files, f"{folder}/{HIGH_WATERMARKS}") or {}
+    cleaned = _sound_offsets(files, f"{folder}/{CLEANER_POINTS}") or {}
+    if damaged:
+        cleaned = {}  # names may be those of earlier topics
     rows = {
         at: LogRow(
             recovery_point=None if points is None else points.get(at, 0),
             log_start=starts.get(at, 0),
             high_watermark=marks.get(at, 0),
+            cleaned_end=cleaned.get(at, 0),
         )
-        for at in {**(points or {}), **starts, **marks}
+        for at in {**(points or {}), **starts, **marks, **cleaned}
     }
     return LogRows(rows, points_known=points is not None)
 

@@ -51,6 +51,7 @@ class LastKnown:
     certain: bool = False
     """Whether the recovery point certainly belongs to this log: an intact file has its topic id."""
     log_start: int = 0
+    cleaned_end: int = 0
     clean: bool = False
     clean_end: tuple[int, int] | None = None
     """Size of the active segment and end offset at the clean stop, if the marker has them."""
@@ -114,6 +115,10 @@ class LogLoader:
             self._finish(self._known.recovery_point or self._segments.active.base_offset)
             # Without the recovery point, the next start would take the damage for a torn tail.
             state.recovery_point = self._point
+        state.cleaned_end = self._known.cleaned_end
+        if state.cleaned_end > state.recovery_point:
+            # A truncation, or damage: what was compacted is not known.
+            state.cleaned_end = 0
         state.log_start_offset = max(
             self._segments.start_offset, min(self._known.log_start, state.log_end_offset)
         )

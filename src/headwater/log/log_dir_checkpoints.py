@@ -55,13 +55,16 @@ class _Rows:
         self._points: list[tuple[PartitionLog, int, int]] = []
         self._starts: dict[TopicPartition, int] = {}
         self._marks: dict[TopicPartition, int] = {}
+        self._cleaned: dict[TopicPartition, int] = {}
 
     def add(self, row: PartitionLog, high_watermark: int | None) -> None:
         at, start = row.topic_partition, row.log_start_offset
         self._rows[at] = checkpoints.LogRow(
-            row.topic_id, row.recovery_point, start, high_watermark or 0
+            row.topic_id, row.recovery_point, start, high_watermark or 0, row.cleaned_end
         )
         self._points.append((row, row.recovery_point, row.truncations))
+        if row.cleaned_end:
+            self._cleaned[at] = row.cleaned_end
         if start > row.segments.start_offset:
             self._starts[at] = start
         if high_watermark is not None:
@@ -77,6 +80,7 @@ class _Rows:
             (checkpoints.RECOVERY_POINTS, points),
             (checkpoints.LOG_STARTS, self._starts),
             (checkpoints.HIGH_WATERMARKS, self._marks),
+            (checkpoints.CLEANER_POINTS, self._cleaned),
         ):
             checkpoints.write_offsets(files, log_dir.join(name), offsets, sync=False)
 

@@ -393,6 +393,7 @@ class LogDirs:
                 recovery_point=row.recovery_point,
                 certain=row.topic_id == topic_id,
                 log_start=row.log_start,
+                cleaned_end=row.cleaned_end,
                 clean=marker is not None and (name in marker.ends or not marker.complete),
                 clean_end=marker.ends.get(name) if marker else None,
             )

@@ -21,7 +21,6 @@ from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
 from headwater.log.descriptors import EXHAUSTED, Descriptors
 from headwater.log.index_rebuild import rebuild_aborted, rebuild_indexes, walk_tail
 from headwater.log.segment import (
-    CLEANED,
     JITTER_SHARES,
     LOG,
     SUFFIXES,
@@ -314,10 +313,10 @@ class LogSegments:
         self._discard(segment)
         return segment
 
-    def replace(self, base_offsets: Sequence[int], size: int, now_ms: int) -> bool:
+    def replace(self, base_offsets: Sequence[int], size: int, suffix: str, now_ms: int) -> bool:
         """Replace sealed segments by the new segment of `size` bytes that compaction made of them.
 
-        Return False, with nothing changed, unless these segments are in the list. A start after a
+        Its files have the names of the first one, with `suffix`. Return False, with nothing changed, unless these segments are in the list. A start after a
         crash finds either all of the old files, or the whole new segment (`loading.py`).
         """
         rank = self.rank(base_offsets[0])
@@ -325,7 +324,7 @@ class LogSegments:
         if [old.base_offset for old in olds] != list(base_offsets) or self.active in olds:
             return False
         stem = olds[0].stem
-        rename_all(self.files, stem, CLEANED, SWAP)
+        rename_all(self.files, stem, suffix, SWAP)
         for old in olds:
             self._replaced += 1
             self.garbage.extend(old.move_aside(self._replaced))
@@ -423,7 +422,7 @@ class LogSegments:
 def rename_all(files: Files, stem: str, old: str, new: str) -> None:
     """Rename the files of one segment from one suffix to another, the `.log` last."""
     for suffix in reversed(SUFFIXES):
-        if files.exists(stem + suffix + old):
+        if suffix == LOG or files.exists(stem + suffix + old):
             files.rename(stem + suffix + old, stem + suffix + new)
 
 

@@ -54,6 +54,7 @@ class LogState:
     snapshot_offset: int = 0
     """The offset of the newest intact producer snapshot."""
     has_truncation_note: bool = False
+    cleaned_end: int = 0
     failure: str | None = None
     """Why the log refuses appends."""
 
@@ -62,10 +63,10 @@ class PartitionLog:
     """An append-only sequence of batches."""
 
     __slots__ = (
-        "_dirty_since_ms", "_unflushed_from", "checkpointed", "checkpointed_at", "directory",
-        "epochs", "has_truncation_note", "log_end_offset", "log_start_offset", "presence",
-        "producers", "recovery_point", "segments", "snapshot_at", "snapshot_offset", "snapshots",
-        "staging", "topic_id", "topic_partition", "truncations",
+        "_dirty_since_ms", "_unflushed_from", "checkpointed", "checkpointed_at", "cleaned_end",
+        "cleaning", "directory", "epochs", "has_truncation_note", "log_end_offset",
+        "log_start_offset", "presence", "producers", "recovery_point", "segments", "snapshot_at",
+        "snapshot_offset", "snapshots", "staging", "topic_id", "topic_partition", "truncations",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +99,9 @@ class PartitionLog:
         self.has_truncation_note = state.has_truncation_note
         # The offset of the newest intact producer snapshot.
         self.snapshot_offset = state.snapshot_offset
+        # Everything below this offset was compacted; retention drops nothing while it goes on.
+        self.cleaned_end = state.cleaned_end
+        self.cleaning = False
         # Producer states at rolls; the next flush writes them.
         self.snapshots: list[tuple[str, dict[int, State]]] = []
         # Base and size of the active segment at the last snapshot.
@@ -362,6 +366,7 @@ class PartitionLog:
         self.log_end_offset = offset
         self.staging.restart_at(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
+        self.cleaned_end = min(self.cleaned_end, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self._unflushed_from = min(self._unflushed_from, self.size)
         remove_snapshots(self.segments.files, self.directory, above=offset)
@@ -405,10 +410,10 @@ class PartitionLog:
         self.advance_start(start)
         return segment
 
-    def replace_segments(self, base_offsets: Sequence[int], size: int) -> bool:
+    def replace_segments(self, base_offsets: Sequence[int], size: int, suffix: str) -> bool:
         """Swap in what compaction made of these segments; False if they are not in the log any more."""
         before = self.size
-        if not self.segments.replace(base_offsets, size, self.staging.now_ms):
+        if not self.segments.replace(base_offsets, size, suffix, self.staging.now_ms):
             return False
         self._unflushed_from -= before - self.size
         return True

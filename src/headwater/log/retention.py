@@ -29,7 +29,7 @@ class RetentionStep(NamedTuple):
 def step(log: "PartitionLog", now_ms: int, high_watermark: int, *, may_roll: bool) -> RetentionStep:
     """Drop some of the segments that `retention.ms`, `retention.bytes` or DeleteRecords release."""
     dropped: list[Segment] = []
-    if log.failure is not None:
+    if log.failure is not None or log.cleaning:
         return RetentionStep(dropped, more=False, needs_roll=False)
     oldest_kept = now_ms - log.settings.retention_ms
     while _end_of_first(log) <= high_watermark:

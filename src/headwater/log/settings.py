@@ -23,6 +23,10 @@ class LogSettings:
     message_timestamp_type: str = "CreateTime"
     compression_type: str = "producer"
     cleanup_policy: str = "delete"
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = (1 << 63) - 1
     producer_id_expiration_ms: int = 24 * 3600 * 1000
 
     @property

@@ -35,7 +35,7 @@ class TopicPolicy:
             ),
             LogSettings(
                 segment_bytes=settings.segment_bytes,
-                segment_ms=settings.segment_ms,
+                segment_ms=_segment_ms(settings),
                 segment_jitter_ms=settings.segment_jitter_ms,
                 index_interval_bytes=settings.index_interval_bytes,
                 segment_index_bytes=settings.segment_index_bytes,
@@ -45,9 +45,20 @@ class TopicPolicy:
                 flush_ms=settings.flush_ms,
                 file_delete_delay_ms=settings.file_delete_delay_ms,
                 cleanup_policy=",".join(settings.cleanup_policy),
+                delete_retention_ms=settings.delete_retention_ms,
+                min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
+                min_compaction_lag_ms=settings.min_compaction_lag_ms,
+                max_compaction_lag_ms=settings.max_compaction_lag_ms,
             ),
             sync_acks=settings.flush_messages < LogSettings().flush_messages,
         )
+
+
+def _segment_ms(settings: TopicSettings) -> int:
+    """Return when a segment rolls: only sealed ones are compacted, and a lag limits their wait."""
+    if settings.compacted:
+        return min(settings.segment_ms, settings.max_compaction_lag_ms)
+    return settings.segment_ms
 
 
 def _codec(compression_type: str) -> Codec | None:

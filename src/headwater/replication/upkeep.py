@@ -1,6 +1,7 @@
 """Access to a replica's log for housekeeping and describe requests."""
 
 from headwater.log import retention
+from headwater.log.compaction.dirtiness import Dirtiness, measure
 from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStateEntry
 from headwater.log.retention import RetentionStep
@@ -33,6 +34,20 @@ class Upkeep:
     def retain(self, now_ms: int, *, may_roll: bool) -> RetentionStep:
         """Drop some of the segments that have expired."""
         return retention.step(self._log, now_ms, self._partition.high_watermark, may_roll=may_roll)
+
+    @property
+    def may_be_cleaned(self) -> bool:
+        """Return whether compaction may work on the log now."""
+        return self._log.settings.compacted and not self._log.cleaning and not self.is_damaged
+
+    def dirtiness(self, now_ms: int) -> Dirtiness:
+        """Return how much of the log compaction could clean."""
+        stable = self._log.last_stable_offset(self._partition.high_watermark)
+        return measure(self._log, stable, now_ms)
+
+    def should_be_cleaned(self, found: Dirtiness) -> bool:
+        """Return whether a log as dirty as this is worth a pass."""
+        return found.needs_pass(self._log.settings.min_cleanable_dirty_ratio)
 
     def pop_garbage(self) -> list[str]:
         """Remove and return the paths of dropped files, which may be unlinked after a while."""

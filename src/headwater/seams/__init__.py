@@ -13,6 +13,7 @@ from headwater.seams.limits import USUAL_OPEN_FILES
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import Tasks
+from headwater.seams.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,5 @@ class Seams:
     """The limit of open descriptors."""
     boot_id: str = ""
     """Differs after each boot of the machine; empty if it is not known."""
+    workers: Workers | None = None
+    """Worker processes; without them no log is compacted."""

@@ -31,6 +31,8 @@ class Lane(Enum):
     """Recompression and checks of large batches; a stop drops queued ones."""
     FILES = "files"
     """Truncations, renames of folders, checkpoints."""
+    CLEANING = "cleaning"
+    """Waiting for cleaning workers; a stop ends the workers first."""
     REMOVAL = "removal"
     """Removal of the files of deleted partitions; no request waits for it."""
 
@@ -54,6 +56,7 @@ class Tasks(Protocol):
         """
 
 
+MOST_CLEANED_AT_ONCE = 32
 _DROPPED = (Lane.CODEC, Lane.READ)
 
 
@@ -67,6 +70,8 @@ def _threads(lane: Lane) -> int:
             return 4
         case Lane.FILES:
             return 2
+        case Lane.CLEANING:
+            return MOST_CLEANED_AT_ONCE
 
 
 class LoopTasks:

@@ -17,6 +17,7 @@ from headwater.config.broker import BrokerSettings
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
 from headwater.seams.files import Files
+from headwater.seams.workers import Workers
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.framing import read_response_header, request_frame
@@ -33,7 +34,13 @@ class Live:
     """`headwater.broker.lifecycle_loop.BrokerServer` on a thread; `on_loop` runs a call where its state lives."""
 
     def __init__(
-        self, data_dir, settings=None, *, files: Files | None = None, open_files: int | None = None
+        self,
+        data_dir,
+        settings=None,
+        *,
+        files: Files | None = None,
+        open_files: int | None = None,
+        workers: Workers | None = None,
     ):
         self.settings = {
             **NOTHING,
@@ -43,6 +50,7 @@ class Live:
         }
         self._files = files
         self._open_files = open_files
+        self._workers = workers
 
     def __enter__(self) -> "Live":
         started: Future[None] = Future()
@@ -68,6 +76,8 @@ class Live:
             seams = replace(seams, files=self._files)
         if self._open_files is not None:
             seams = replace(seams, open_files=self._open_files)
+        if self._workers is not None:
+            seams = replace(seams, workers=self._workers)
         self.broker = BrokerServer(settings, seams)
         try:
             await self.broker.start()

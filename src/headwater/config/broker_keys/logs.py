@@ -1,7 +1,6 @@
 """Validation, housekeeping and compaction of logs."""
 
 from headwater.config.keys import BOOLEAN, CLUSTER_WIDE, DOUBLE, INT, LONG, SettingsBase, key
-from headwater.config.topic import NO_COMPACTION
 
 _CHECKPOINTS = "all are written together, every replica.high.watermark.checkpoint.interval.ms"
 
@@ -39,39 +38,35 @@ class LogKeys(SettingsBase):
     )
     log_cleaner_enable: bool = key(
         "log.cleaner.enable", BOOLEAN, default=True,
-        doc="Whether compaction runs.",
-        idle=NO_COMPACTION,
+        doc="Whether compacted topics, among them the internal ones, are compacted. Otherwise they "
+            "grow without end.",
     )
     log_cleaner_threads: int = key(
         "log.cleaner.threads", INT, default=1, at_least=0, mode=CLUSTER_WIDE,
-        doc="How many logs may be compacted at once.",
-        idle=NO_COMPACTION,
+        doc="How many logs may be compacted at once, each by a process of its own; at most 32.",
     )
     log_cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms", LONG, default=15_000, at_least=0, mode=CLUSTER_WIDE,
         doc="How long compaction pauses when no log needs it.",
-        idle=NO_COMPACTION,
     )
     log_cleaner_dedupe_buffer_size: int = key(
         "log.cleaner.dedupe.buffer.size", LONG, default=134_217_728, mode=CLUSTER_WIDE,
-        doc="Memory for the keys of the logs under compaction, at 24 bytes a key.",
-        idle=NO_COMPACTION,
+        doc="Memory for the keys of the logs under compaction, at 24 bytes a key, shared by all "
+            "workers. A log with more keys is cleaned in several passes.",
     )
     log_cleaner_io_buffer_size: int = key(
         "log.cleaner.io.buffer.size", INT, default=524_288, at_least=0, mode=CLUSTER_WIDE,
-        doc="Memory for reading and writing during compaction.",
-        idle=NO_COMPACTION,
+        doc="Memory for reading and writing during compaction, shared by all workers.",
     )
     log_cleaner_io_buffer_load_factor: float = key(
         "log.cleaner.io.buffer.load.factor", DOUBLE, default=0.9, mode=CLUSTER_WIDE,
         doc="How full the key map may become.",
-        idle=NO_COMPACTION,
     )
     log_cleaner_io_max_bytes_per_second: float = key(
         "log.cleaner.io.max.bytes.per.second", DOUBLE, default=1.7976931348623157e308,
         mode=CLUSTER_WIDE,
-        doc="The maximum bytes per second that compaction reads and writes.",
-        idle=NO_COMPACTION,
+        doc="The maximum bytes per second that compaction reads and writes. Each worker has an equal "
+            "share.",
     )
     producer_id_expiration_ms: int = key(
         "producer.id.expiration.ms", INT, default=86_400_000, at_least=1, mode=CLUSTER_WIDE,

@@ -11,10 +11,11 @@ the records change with it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headwater.errors import E, KafkaError
 from headwater.log.compaction.cleaned_transactions import CleanedTransactions
+from headwater.log.compaction.jobs import LastBatch
 from headwater.model import NO_OFFSET, NO_TIMESTAMP
 from headwater.records.batch import (
     CODEC_MASK,
@@ -44,14 +45,6 @@ from headwater.records.varint import INT64_BYTES, read_varint, write_varint
 
 if TYPE_CHECKING:
     from headwater.log.compaction.pure_key_map import KeyMap
-
-
-class LastBatch(NamedTuple):
-    """The last batch of an active producer."""
-
-    last_offset: int
-    """The last offset of the batch with its last sequence; -1 if only markers are known."""
-    epoch: int
 
 
 @dataclass(slots=True)

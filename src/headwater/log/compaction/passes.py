@@ -9,26 +9,20 @@ The new segments are `.cleaned` files, synced when `CleaningPass.run` yields the
 leaves behind is removed at the next start. Nothing here changes the log itself.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headwater.errors import KafkaError
 from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
-from headwater.log.compaction.cleaned_batches import (
-    BatchCleaner,
-    CleanCounts,
-    LastBatch,
-    uncompressed,
-)
+from headwater.log.compaction.cleaned_batches import BatchCleaner, CleanCounts, uncompressed
 from headwater.log.compaction.cleaned_transactions import CleanedTransactions
+from headwater.log.compaction.jobs import CleanedGroup, CleaningJob, SourceSegment
 from headwater.log.compaction.key_map import bytes_per_key, make_key_map
 from headwater.log.descriptors import Descriptors
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET
 from headwater.log.segment import (
     ABORTED_INDEX,
-    CLEANED,
     INDEX,
     LOG,
     SUFFIXES,
@@ -70,47 +64,6 @@ OnBytes = Callable[[int], None]
 """Called with the number of bytes read or written; it waits if that was too fast."""
 
 
-class SourceSegment(NamedTuple):
-    """A sealed segment to be cleaned."""
-
-    base_offset: int
-    size: int
-
-
-@dataclass(slots=True)
-class CleaningJob:
-    """What a pass over one log needs to know; the broker collects it and a worker carries it out."""
-
-    directory: str
-    segments: Sequence[SourceSegment]
-    end_offset: int
-    """Where the last of the segments ends: the base offset of the first that stays as it is."""
-    first_dirty: int
-    """Everything below this offset was cleaned before."""
-    now_ms: int
-    secret: bytes
-    """Sixteen random bytes for the digests of keys."""
-    delete_retention_ms: int = 24 * 3600 * 1000
-    segment_bytes: int = 1 << 30
-    segment_index_bytes: int = 10 << 20
-    index_interval_bytes: int = 4096
-    producers: Mapping[int, LastBatch] = field(default_factory=dict)
-    """The active producers of the log."""
-    later_aborted: Sequence[AbortedTransaction] = ()
-    """Aborted transactions that begin before `end_offset` and end after it."""
-    map_bytes: int = 128 << 20
-    load_factor: float = 0.9
-    piece_bytes: int = 512 << 10
-
-
-class CleanedGroup(NamedTuple):
-    """Segments for which one new segment is ready."""
-
-    base_offsets: list[int]
-    size: int
-    """Bytes of the new segment, whose base offset is the first of these."""
-
-
 class CleaningPass:
     """One pass over a log."""
 
@@ -149,7 +102,8 @@ class CleaningPass:
         for group in self._groups():
             size = self._clean_group(group, cleaner)
             if size is not None:
-                yield CleanedGroup([source.base_offset for source in group], size)
+                bases = [source.base_offset for source in group]
+                yield CleanedGroup(bases, size, job.suffix)
 
     # -- the key map
 
@@ -234,7 +188,7 @@ class CleaningPass:
         finally:
             descriptors.close()
             if not written:
-                remove_cleaned(self._files, stem)
+                _remove(self._files, stem, self._job.suffix)
         return writer.size if written else None
 
     def _cleaned_batches(
@@ -309,10 +263,8 @@ class _CleanedWriter:
         self._directory = job.directory
         self._interval = job.index_interval_bytes
         self._piece_bytes = max(job.piece_bytes, LEAST_PIECE)
-        stem = f"{job.directory}/{base_offset:020d}"
-        remove_cleaned(files, stem)
         self._segment = Segment.create(
-            files, descriptors, job.directory, base_offset, job.now_ms, suffix=CLEANED
+            files, descriptors, job.directory, base_offset, job.now_ms, suffix=job.suffix
         )
         self._descriptors = descriptors
         # Whether a batch differs from what it was, or is gone.
@@ -364,8 +316,8 @@ class _CleanedWriter:
         self._files.sync_dir(self._directory)
 
 
-def remove_cleaned(files: Files, stem: str) -> None:
-    """Remove the files of a new segment that is not swapped in."""
-    for suffix in SUFFIXES:
+def _remove(files: Files, stem: str, suffix: str) -> None:
+    """Remove the files of a new segment that is not needed."""
+    for part in SUFFIXES:
         with suppress(FileNotFoundError):
-            files.unlink(stem + suffix + CLEANED)
+            files.unlink(stem + part + suffix)

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 import pytest
 
 from headwater.log.compaction import passes
-from headwater.log.compaction.cleaned_batches import LastBatch
-from headwater.log.compaction.passes import CleaningJob, CleaningPass, SourceSegment
+from headwater.log.compaction.jobs import CleaningJob, LastBatch, SourceSegment
+from headwater.log.compaction.passes import CleaningPass
 from headwater.log.partition_log import PartitionLog
 from headwater.log.settings import LogSettings
 from headwater.records.builder import build_batch
@@ -90,7 +90,7 @@ def cleaned(log: PartitionLog, dirs, first_dirty=0, now_ms=NOW, **more) -> Clean
     flush(log, dirs)
     cleaning = CleaningPass(OsFiles(), job_of(log, first_dirty, now_ms, **more))
     for group in cleaning.run():
-        log.replace_segments(group.base_offsets, group.size)
+        log.replace_segments(*group)
     return cleaning
 
 

@@ -228,7 +228,7 @@ def test_a_transaction_whose_marker_is_above_the_end_is_known_to_be_aborted(dirs
     flush(log, dirs)
     cleaning = CleaningPass(OsFiles(), job_of(log))
     for group in cleaning.run():
-        assert log.replace_segments(group.base_offsets, group.size)
+        assert log.replace_segments(*group)
     assert contents(log) == [(1, b"b", b"1")]
 
 

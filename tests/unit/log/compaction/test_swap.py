@@ -6,7 +6,7 @@ from headwater.errors import E, KafkaError
 from headwater.log.compaction.passes import CleaningPass
 from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.log_segments import rename_all
-from headwater.log.segment import CLEANED, SWAP
+from headwater.log.segment import SWAP
 from headwater.log.slices import SliceStream
 from headwater.log.time_lookup import TimeLookup
 from headwater.log.verify import verify_log
@@ -86,7 +86,7 @@ def leftovers(directory):
 def test_a_swap_replaces_the_segments_and_their_indexes(tmp_path):
     dirs, log, group = ready_to_swap(tmp_path)
     size = log.size
-    assert log.replace_segments(group.base_offsets, group.size)
+    assert log.replace_segments(*group)
     assert contents(log) == AFTER + TAIL
     assert [segment.base_offset for segment in log.segments] == [0, 7]
     assert log.size == sum(segment.size for segment in log.segments) < size
@@ -138,7 +138,7 @@ def test_b17_a_crash_at_any_step_of_finishing_a_swap_is_recovered_too(tmp_path):
     """The start after a crash can crash as well, at each step of it."""
 
     def swapped_half(log, group):
-        rename_all(OsFiles(), log.segments[0].stem, CLEANED, SWAP)
+        rename_all(OsFiles(), log.segments[0].stem, group.suffix, SWAP)
 
     for step in range(30):
         folder = tmp_path / str(step)
@@ -167,9 +167,9 @@ def test_b17_a_crash_at_any_step_of_finishing_a_swap_is_recovered_too(tmp_path):
 
 
 def test_indexes_of_a_swap_that_had_not_begun_are_removed(tmp_path):
-    dirs, log, _ = ready_to_swap(tmp_path)
+    dirs, log, group = ready_to_swap(tmp_path)
     stem = log.segments[0].stem
-    os.rename(f"{stem}.index.cleaned", f"{stem}.index.swap")
+    os.rename(f"{stem}.index{group.suffix}", f"{stem}.index.swap")
     dirs, log = reopened(dirs, tmp_path, COMPACTED)
     assert contents(log) == BEFORE + TAIL
     assert leftovers(log.directory) == []
@@ -178,9 +178,9 @@ def test_indexes_of_a_swap_that_had_not_begun_are_removed(tmp_path):
 
 @pytest.mark.parametrize("size", [0, 69, 70, 71])
 def test_a_damaged_new_segment_is_not_put_in_place_of_sound_ones(tmp_path, size):
-    dirs, log, _ = ready_to_swap(tmp_path)
+    dirs, log, group = ready_to_swap(tmp_path)
     stem = log.segments[0].stem
-    rename_all(OsFiles(), stem, CLEANED, SWAP)
+    rename_all(OsFiles(), stem, group.suffix, SWAP)
     with open(f"{stem}.log.swap", "r+b") as file:
         file.truncate(size)
     dirs, log = reopened(dirs, tmp_path, COMPACTED)
@@ -195,15 +195,26 @@ def test_a_damaged_new_segment_is_not_put_in_place_of_sound_ones(tmp_path, size)
 def test_a_swap_of_segments_that_are_gone_changes_nothing(tmp_path):
     dirs, log, group = ready_to_swap(tmp_path)
     log.drop_first()
-    assert not log.replace_segments(group.base_offsets, group.size)
+    assert not log.replace_segments(*group)
     assert contents(log) == [(4, b"a", b"2"), (5, b"a", b"3"), *TAIL]
+    dirs.abandon()
+
+
+def test_a_swap_without_its_new_segment_changes_nothing(tmp_path):
+    dirs, log, group = ready_to_swap(tmp_path)
+    os.unlink(f"{log.segments[0].stem}.log{group.suffix}")
+    with pytest.raises(FileNotFoundError):
+        log.replace_segments(*group)
+    assert contents(log) == BEFORE + TAIL
+    dirs, log = reopened(dirs, tmp_path, COMPACTED)
+    assert contents(log) == BEFORE + TAIL
     dirs.abandon()
 
 
 def test_a_swap_never_replaces_the_segment_that_grows(tmp_path):
     dirs, log, group = ready_to_swap(tmp_path)
     log.truncate_to(6)
-    assert not log.replace_segments(group.base_offsets, group.size)
+    assert not log.replace_segments(*group)
     assert log.log_end_offset == 5
     dirs.abandon()
 
@@ -216,7 +227,7 @@ def test_reads_in_progress_continue_in_the_old_segment(tmp_path):
     stream = SliceStream(log.read(0, 7, 1 << 20, True))
     head = stream.load(10)
     unplaced = type(slices[0]).unplaced(OsFiles(), log.segments[0], (1, 7, 1 << 20, True))
-    assert log.replace_segments(group.base_offsets, group.size)
+    assert log.replace_segments(*group)
     # The old names belong to the new segment now.
     assert {base: found.load() for base, found in slices.items()} == before
     assert {base: bytes(found.load_now()) for base, found in slices.items()} == before
@@ -250,7 +261,7 @@ def test_a_reader_thread_finds_a_file_in_the_middle_of_its_rename(tmp_path):
         def open(self, path, **options):
             if not segment.moving_to and path == segment.path:
                 segment._files = OsFiles()
-                assert log.replace_segments(group.base_offsets, group.size)
+                assert log.replace_segments(*group)
             return super().open(path, **options)
 
     segment._files = found._files = Renaming()
@@ -262,7 +273,7 @@ def test_lookups_by_time_agree_before_and_after_a_swap(tmp_path):
     dirs, log, group = ready_to_swap(tmp_path)
     lookup = TimeLookup(log, 8)
     assert lookup.at_or_after(NOW + 1)[1] == 4
-    assert log.replace_segments(group.base_offsets, group.size)
+    assert log.replace_segments(*group)
     assert lookup.at_or_after(NOW + 1)[1] == 4
     assert TimeLookup(log, 8).at_or_after(NOW + 1)[1] == 5
     assert TimeLookup(log, 8).newest()[:2] == (NOW + 2, 5)
@@ -273,7 +284,7 @@ def test_a_segment_replaced_twice_keeps_both_old_files(tmp_path):
     dirs, log, group = ready_to_swap(tmp_path)
     first = log.read(0, 4, 1 << 20, True)
     before = bytes(first.load())
-    log.replace_segments(group.base_offsets, group.size)
+    log.replace_segments(*group)
     second = log.read(0, 7, 1 << 20, True)
     between = bytes(second.load())
     write(log, (b"b", b"5"))
@@ -284,7 +295,7 @@ def test_a_segment_replaced_twice_keeps_both_old_files(tmp_path):
 
 def test_a_flush_after_a_swap_counts_the_bytes_since_the_last_flush(tmp_path):
     dirs, log, group = ready_to_swap(tmp_path)
-    log.replace_segments(group.base_offsets, group.size)
+    log.replace_segments(*group)
     assert log._unflushed_from == log.size
     dirs.abandon()
 

@@ -1,0 +1,78 @@
+"""How much of a log compaction could clean now, and whether it should.
+
+Sealed segments are cleaned, and only what all replicas have and no open transaction can change: below
+the last stable offset, flushed, and older than `min.compaction.lag.ms`. A log is worth a pass once
+`min.cleanable.dirty.ratio` of these bytes are new since the last one, or if a record has waited for
+`max.compaction.lag.ms`.
+"""
+
+from typing import NamedTuple
+
+from headwater.log.partition_log import PartitionLog
+from headwater.log.segment import Segment
+from headwater.records.batch import HEADER, HEADER_SIZE
+from headwater.records.header_fields import MAX_TIMESTAMP
+
+NO_LAG = (1 << 63) - 1
+
+
+class Dirtiness(NamedTuple):
+    """The part of a log that a pass would clean."""
+
+    first_dirty: int
+    end_offset: int
+    """Where the last of the segments ends."""
+    segments: int
+    """How many segments, from the start of the log on."""
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+    """Whether a record has waited for `max.compaction.lag.ms`."""
+
+    @property
+    def ratio(self) -> float:
+        """The share of the bytes that is dirty."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    def needs_pass(self, least_ratio: float) -> bool:
+        """Return whether the log should be cleaned now."""
+        return self.dirty_bytes > 0 and (self.ratio > least_ratio or self.overdue)
+
+
+def measure(log: PartitionLog, stable: int, now_ms: int) -> Dirtiness:
+    """Return how dirty a log is whose records are stable below the offset `stable`."""
+    settings = log.settings
+    first_dirty = max(log.cleaned_end, log.log_start_offset)
+    limit = min(stable, log.recovery_point)
+    young = now_ms - settings.min_compaction_lag_ms
+    old = now_ms - settings.max_compaction_lag_ms
+    segments = log.segments
+    end, count, clean, dirty, overdue = segments.start_offset, 0, 0, 0, False
+    for rank in range(len(segments) - 1):
+        segment, after = segments[rank], segments[rank + 1].base_offset
+        if after > limit or segment.aborted.unsaved() is not None:
+            break
+        if after <= first_dirty:
+            clean += segment.size
+        else:
+            if _is_young(log, segment, young):
+                break
+            if settings.max_compaction_lag_ms < NO_LAG and not overdue and segment.size:
+                overdue = 0 < _first_timestamp(segment) < old
+            dirty += segment.size
+        end, count = after, rank + 1
+    return Dirtiness(min(first_dirty, end), end, count, clean, dirty, overdue)
+
+
+def _is_young(log: PartitionLog, segment: Segment, young: int) -> bool:
+    if not log.settings.min_compaction_lag_ms or not segment.size:
+        return False
+    return log.newest_timestamp(segment) > young
+
+
+def _first_timestamp(segment: Segment) -> int:
+    if segment.first_timestamp < 0:
+        header = HEADER.unpack(segment.read_blocking(HEADER_SIZE, 0))
+        segment.first_timestamp = header[MAX_TIMESTAMP]
+    return segment.first_timestamp

@@ -1,0 +1,349 @@
+"""The log cleaner in a broker, with workers on threads: which logs, what if something fails."""
+
+import json
+import os
+import threading
+
+import pytest
+from click.testing import CliRunner
+
+from headwater.cli.app import command
+from headwater.log.compaction.jobs import DISK, decode_job
+from headwater.log.compaction.worker import answers
+from headwater.records.batch import batches
+from headwater.records.record import decode_records
+from headwater.seams.files import OsFiles
+from headwater.seams.workers import WorkerDied
+from tests.integration.waiting import until
+from tests.unit.broker.live import Live, batch
+
+QUICK = {"log.cleaner.backoff.ms": "20", "log.retention.check.interval.ms": "50"}
+WHEN_ASKED = {"log.cleaner.backoff.ms": "3600000"}
+COMPACT = {"cleanup_policy": "compact", "segment_bytes": "1024", "min_cleanable_dirty_ratio": "0.1"}
+
+
+class ThreadWorkers:
+    """Workers without processes; `before` may fail or wait before each answer of a job."""
+
+    def __init__(self, before=lambda job, answer: None):
+        self.before = before
+        self.jobs = []
+        self.started = self.ended = 0
+
+    def start(self, module):
+        assert module == "headwater.log.compaction.worker"
+        self.started += 1
+        return ThreadWorker(self)
+
+
+class ThreadWorker:
+    def __init__(self, workers):
+        self._workers = workers
+
+    def begin(self, request, rate):
+        self._job = decode_job(request)
+        self._workers.jobs.append(os.path.basename(self._job.directory))
+        self._answers = answers(OsFiles(), request, lambda size: None)
+
+    def next_answer(self):
+        line = next(self._answers, None)
+        replaced = self._workers.before(self._job, line)
+        return line if replaced is None else replaced
+
+    def end(self):
+        self._workers.ended += 1
+
+
+def fill(live, topic="t", count=60, keys=5):
+    """Write records of a few keys, many times over, and one that remains in the active segment."""
+    with live.client() as client:
+        for at in range(count):
+            key = b"k%d" % (at % keys)
+            answer = client.produce(topic, batch(b"%d" % at + b"x" * 100, key=key))
+            assert answer.error_code == 0
+
+
+def read(live, topic="t"):
+    """The records of a topic by offset."""
+    found, offset = {}, 0
+    with live.client() as client:
+        end = live.replica(topic).log.log_end_offset
+        while offset < end:
+            data = client.fetch(topic, offset).records
+            for position, header in batches(data):
+                for record in decode_records(data[position : position + header.size]):
+                    found[record.offset] = (record.key, record.value)
+                offset = header.next_offset
+    return found
+
+
+def is_clean(live, topic="t"):
+    """Whether all segments but the active one were compacted."""
+    log = live.replica(topic).log
+    return log.cleaned_end == log.segments.active.base_offset > 0
+
+
+def check_again(live):
+    live.on_loop(live.broker.parts.cleaner._pass_ended.set)
+
+
+def test_a_dirty_log_is_cleaned_and_its_checkpoint_kept(tmp_path):
+    workers = ThreadWorkers()
+    with Live(tmp_path, QUICK, workers=workers) as live:
+        live.create("t", **COMPACT)
+        fill(live)
+        until(lambda: is_clean(live), "the log to be clean")
+        left = read(live)
+        last = {b"k%d" % (at % 5): b"%d" % at + b"x" * 100 for at in range(60)}
+        assert dict(left.values()) == last
+        assert len(left) < 25
+        cleaned = live.replica("t").log.cleaned_end
+        until(lambda: workers.ended == workers.started, "idle workers to end")
+        jobs = len(workers.jobs)
+    checkpoint = (tmp_path / "cleaner-offset-checkpoint").read_text().split("\n")
+    assert f"t 0 {cleaned}" in checkpoint
+    with Live(tmp_path, QUICK, workers=workers) as live:
+        assert live.replica("t").log.cleaned_end == cleaned
+        passes = live.broker.parts.cleaner
+        fill(live)
+        until(lambda: passes.passes, "another pass")
+        assert len(workers.jobs) > jobs
+
+
+def test_a_broker_without_a_dirty_compacted_log_starts_no_worker(tmp_path):
+    workers = ThreadWorkers()
+    with Live(tmp_path, QUICK, workers=workers) as live:
+        live.create("plain", segment_bytes="1024")
+        live.create("clean", **{**COMPACT, "min_cleanable_dirty_ratio": "1.0"})
+        live.create("small", cleanup_policy="compact")
+        for topic in ("plain", "clean", "small"):
+            fill(live, topic)
+        cleaner = live.broker.parts.cleaner
+        until(lambda: cleaner.dirtiest_ratio == 1.0, "the logs to be checked")
+    assert workers.started == 0
+
+
+def test_without_log_cleaner_enable_nothing_is_cleaned(tmp_path):
+    with Live(tmp_path, {**QUICK, "log.cleaner.enable": "false"}) as live:
+        assert live.broker.parts.cleaner._chooser is None
+
+
+def test_internal_topics_come_first_and_then_the_dirtiest(tmp_path):
+    workers = ThreadWorkers()
+    settings = {**WHEN_ASKED, "offsets.topic.segment.bytes": "1024"}
+    with Live(tmp_path, settings, workers=workers) as live:
+        for topic, count in (("half", 30), ("dirty", 60)):
+            live.create(topic, **COMPACT)
+            fill(live, topic, count)
+        log = live.replica("half").log
+        live.on_loop(lambda: setattr(log, "cleaned_end", log.segments[2].base_offset))
+        with live.client() as client:
+            groups(live, client)
+        until(
+            lambda: all(
+                is_flushed(live, topic) for topic in ("half", "dirty", "__consumer_offsets")
+            ),
+            "flushes",
+        )
+        for count in (1, 2, 3):
+            check_again(live)
+            until(lambda: len(workers.jobs) >= count, "a pass")  # noqa: B023
+        until(lambda: live.broker.parts.cleaner.passes >= 3, "the passes to end")
+    assert workers.jobs[:3] == ["__consumer_offsets-0", "dirty-0", "half-0"]
+
+
+def groups(live, client):
+    from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+    from headwater.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
+
+    def committed(at):
+        partition = OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=at, committed_metadata="x" * 200
+        )
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="half", partitions=[partition])
+        answer = client.ask(
+            OffsetCommitRequest(group_id="g", topics=[topic]), OffsetCommitResponse, 7
+        )
+        return answer.topics[0].partitions[0].error_code == 0
+
+    client.ask(FindCoordinatorRequest(key="g"), FindCoordinatorResponse, 1)
+    until(lambda: committed(0), "the coordinator")
+    for at in range(20):
+        assert committed(at)
+
+
+def is_flushed(live, topic):
+    log = live.replica(topic).log
+    return len(log.segments) > 1 and log.recovery_point >= log.segments.active.base_offset
+
+
+def test_a_worker_that_dies_is_replaced_and_counted(tmp_path):
+    deaths = iter([True, True])
+
+    def die(job, answer):
+        if next(deaths, False):
+            raise WorkerDied("killed by the test")
+
+    workers = ThreadWorkers(die)
+    with Live(tmp_path, QUICK, workers=workers) as live:
+        live.create("t", **COMPACT)
+        fill(live)
+        until(lambda: is_clean(live), "the log to be clean")
+        cleaner = live.broker.parts.cleaner
+        assert cleaner.worker_deaths == 2
+        assert cleaner.uncleanable == {}
+        assert "headwater_cleaner_worker_deaths_total 2" in live.on_loop(
+            live.context.metrics.registry.prometheus_text
+        )
+        until(lambda: leftovers(live) == [], "the files of dead workers to go")
+
+
+def leftovers(live, topic="t"):
+    names = os.listdir(live.replica(topic).log.directory)
+    return [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_log_that_cannot_be_cleaned_is_set_aside_and_shown(tmp_path):
+    def die_over_one(job, answer):
+        if job.directory.endswith("deadly-0"):
+            raise WorkerDied("killed by the test")
+
+    workers = ThreadWorkers(die_over_one)
+    with Live(tmp_path, QUICK, workers=workers) as live:
+        for topic in ("deadly", "damaged", "sound"):
+            live.create(topic, **{**COMPACT, "min_cleanable_dirty_ratio": "1.0"})
+            fill(live, topic)
+        path = live.replica("damaged").log.segments[0].path
+        with open(path, "r+b") as file:
+            file.seek(80)
+            file.write(b"????")
+        for topic in ("deadly", "damaged", "sound"):
+            live.on_loop(lambda topic=topic: make_dirty(live, topic))
+        cleaner = live.broker.parts.cleaner
+        until(lambda: len(cleaner.uncleanable) == 2, "both to be set aside")
+        until(lambda: is_clean(live, "sound"), "the other log")
+        reasons = {at.topic: why for at, why in cleaner.uncleanable.items()}
+        assert "wrong checksum at offset 0" in reasons["damaged"]
+        assert "3 workers died over it" in reasons["deadly"]
+        assert cleaner.worker_deaths == 3
+        report = tmp_path / "headwater-uncleanable"
+        until(lambda: len(json.loads(report.read_text())) == 2, "the report")
+        assert len(read(live, "sound")) < 25
+        until(lambda: "sound" in (tmp_path / "cleaner-offset-checkpoint").read_text(), "checkpoint")
+        shown = CliRunner().invoke(command, ["log", "compaction", str(tmp_path), "--json"])
+        rows = {row["partition"]: row for row in json.loads(shown.output)}
+        assert "wrong checksum" in rows["damaged-0"]["problem"]
+        assert rows["sound-0"]["problem"] == ""
+        assert rows["sound-0"]["cleaned_to"] > 0 == rows["sound-0"]["dirty_bytes"]
+        text = CliRunner().invoke(command, ["log", "compaction", str(tmp_path)])
+        assert "3 workers died over it" in text.output
+    with Live(tmp_path, WHEN_ASKED, workers=workers):
+        until(lambda: not report.exists(), "another try after the restart")
+
+
+def make_dirty(live, topic):
+    """Let any dirt be enough."""
+    replica = live.context.replicas.get(topic, 0)
+    settings = replica.log.settings
+    replica.log.configure(type(settings)(
+        cleanup_policy="compact", segment_bytes=settings.segment_bytes, min_cleanable_dirty_ratio=0.1
+    ))  # fmt: skip
+
+
+def test_a_full_disk_is_tried_again_later(tmp_path):
+    def refuse(job, answer):
+        return json.dumps({"failed": (DISK, "No space left on device", 28)}).encode()
+
+    workers = ThreadWorkers(refuse)
+    with Live(tmp_path, QUICK, workers=workers) as live:
+        live.create("t", **COMPACT)
+        fill(live)
+        cleaner = live.broker.parts.cleaner
+        until(lambda: cleaner._trouble, "the pass to fail")
+        assert cleaner.uncleanable == {}
+        workers.before = lambda job, answer: None
+        live.on_loop(lambda: setattr(next(iter(cleaner._trouble.values())), "retry_at_ms", 0))
+        until(lambda: is_clean(live), "the log to be clean")
+
+
+def test_a_log_that_is_truncated_meanwhile_is_not_swapped(tmp_path):
+    once = iter([True])
+
+    def truncated(job, answer):
+        if next(once, False):
+            log = live.replica("t").log
+            live.on_loop(lambda: setattr(log, "truncations", log.truncations + 1))
+
+    workers = ThreadWorkers(truncated)
+    with Live(tmp_path, QUICK, workers=workers) as live:
+        live.create("t", **COMPACT)
+        fill(live)
+        until(lambda: is_clean(live), "a later pass")
+        assert len(workers.jobs) > 1
+        assert live.broker.parts.cleaner.worker_deaths == 0
+        until(lambda: leftovers(live) == [], "the files of the first pass to go")
+
+
+def test_a_topic_deleted_during_its_pass_leaves_nothing(tmp_path):
+    from headwater.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
+
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wait(job, answer):
+        reached.set()
+        assert go_on.wait(60)
+
+    workers = ThreadWorkers(wait)
+    with Live(tmp_path, QUICK, workers=workers) as live:
+        live.create("t", **COMPACT)
+        fill(live)
+        assert reached.wait(60)
+        with live.client() as client:
+            request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=60_000)
+            client.ask(request, DeleteTopicsResponse, 5)
+        live.create("t", **COMPACT)
+        fill(live, count=3)
+        go_on.set()
+        cleaner = live.broker.parts.cleaner
+        until(lambda: not cleaner._running, "the pass to end")
+        assert len(read(live)) == 3
+        assert (cleaner.passes, cleaner.uncleanable) == (0, {})
+
+
+def test_compact_and_delete_does_both_and_retention_waits_for_a_pass(tmp_path):
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wait(job, answer):
+        reached.set()
+        assert go_on.wait(60)
+
+    settings = {**COMPACT, "cleanup_policy": "compact,delete", "retention_bytes": "1"}
+    with Live(tmp_path, QUICK, workers=ThreadWorkers(wait)) as live:
+        live.create("t", **{**settings, "retention_bytes": "-1"})
+        fill(live)
+        assert reached.wait(60)
+        log = live.replica("t").log
+        assert live.on_loop(lambda: log.cleaning)
+        assert live.on_loop(lambda: log.retain(2**60, log.log_end_offset)) == []
+        go_on.set()
+        until(lambda: is_clean(live), "the pass")
+        live.on_loop(lambda: configure(log, retention_ms=0))
+        until(lambda: log.log_start_offset >= 59, "retention")
+
+
+def configure(log, **changes):
+    from dataclasses import replace
+
+    log.configure(replace(log.settings, **changes))
+
+
+@pytest.mark.parametrize("buffer", ["24", "100"])
+def test_a_small_dedupe_buffer_takes_several_passes(tmp_path, buffer):
+    workers = ThreadWorkers()
+    settings = {**QUICK, "log.cleaner.dedupe.buffer.size": buffer}
+    with Live(tmp_path, settings, workers=workers) as live:
+        live.create("t", **{**COMPACT, "min_cleanable_dirty_ratio": "0"})
+        fill(live, count=25)
+        until(lambda: is_clean(live), "the log to be clean")
+        assert len(workers.jobs) > 3
+        assert len(read(live)) < 20

@@ -1,0 +1,176 @@
+import pytest
+
+from headwater.log.checkpoints import DamagedCheckpoint, LogRow, read_log_rows, write_log_rows
+from headwater.log.compaction.dirtiness import measure
+from headwater.log.settings import LogSettings
+from headwater.seams.files import OsFiles
+from tests.unit.log.compaction.support import end_transaction, write
+from tests.unit.log.support import (
+    NOW,
+    PARTITION,
+    TOPIC_ID,
+    append,
+    created,
+    flush,
+    reopened,
+)
+
+
+def segmented(path, segments=4, **settings):
+    """A log of equal segments, a minute apart; the last one is active."""
+    dirs, log = created(path, LogSettings(cleanup_policy="compact", retention_ms=-1, **settings))
+    for number in range(segments):
+        if number:
+            log.roll(NOW)
+        write(log, (b"a", b"x"), (b"b", b"y"), now=NOW + number * 60_000)
+    flush(log, dirs)
+    return dirs, log
+
+
+def test_sealed_segments_are_dirty_until_they_are_cleaned(tmp_path):
+    dirs, log = segmented(tmp_path)
+    size = log.segments[0].size
+    found = measure(log, log.log_end_offset, NOW)
+    assert found == (0, 6, 3, 0, 3 * size, False)
+    assert found.ratio == 1.0
+    log.cleaned_end = 4
+    found = measure(log, log.log_end_offset, NOW)
+    assert found == (4, 6, 3, 2 * size, size, False)
+    assert found.needs_pass(0.3)
+    assert not found.needs_pass(found.ratio)
+    log.cleaned_end = 6
+    found = measure(log, log.log_end_offset, NOW)
+    assert found[:2] == (6, 6)
+    assert not found.needs_pass(0.0)
+    dirs.abandon()
+
+
+def test_a_pass_that_stopped_inside_a_segment_leaves_it_dirty(tmp_path):
+    dirs, log = segmented(tmp_path)
+    log.cleaned_end = 3
+    assert measure(log, log.log_end_offset, NOW)[:4] == (3, 6, 3, log.segments[0].size)
+    dirs.abandon()
+
+
+def test_deleted_records_are_not_dirty(tmp_path):
+    dirs, log = segmented(tmp_path)
+    log.advance_start(4)
+    assert measure(log, log.log_end_offset, NOW).first_dirty == 4
+    dirs.abandon()
+
+
+def test_nothing_above_the_last_stable_offset_is_cleaned(tmp_path):
+    dirs, log = segmented(tmp_path)
+    assert measure(log, 5, NOW).end_offset == 4
+    assert measure(log, 4, NOW).end_offset == 4
+    assert measure(log, 1, NOW)[:3] == (0, 0, 0)
+    dirs.abandon()
+
+
+def test_nothing_above_the_recovery_point_is_cleaned(tmp_path):
+    dirs, log = segmented(tmp_path)
+    log.recovery_point = 3
+    assert measure(log, log.log_end_offset, NOW).end_offset == 2
+    dirs.abandon()
+
+
+def test_a_segment_whose_aborted_transactions_are_not_saved_waits(tmp_path):
+    dirs, log = segmented(tmp_path, segments=1)
+    write(log, (b"a", b"no"), producer_id=7, base_sequence=0, transactional=True)
+    end_transaction(log, 7, commit=False)
+    log.roll(NOW)
+    log.recovery_point = log.log_end_offset
+    assert measure(log, log.log_end_offset, NOW).segments == 0
+    log.recovery_point = 0
+    flush(log, dirs)
+    assert measure(log, log.log_end_offset, NOW).segments == 1
+    dirs.abandon()
+
+
+def test_min_compaction_lag_keeps_young_records(tmp_path):
+    dirs, log = segmented(tmp_path, min_compaction_lag_ms=90_000)
+    assert measure(log, log.log_end_offset, NOW + 60_000).segments == 0
+    assert measure(log, log.log_end_offset, NOW + 149_999).segments == 1
+    assert measure(log, log.log_end_offset, NOW + 150_000).segments == 2
+    # What was cleaned once is part of every pass.
+    log.cleaned_end = 6
+    assert measure(log, log.log_end_offset, NOW).segments == 3
+    dirs.abandon()
+
+
+def test_max_compaction_lag_makes_a_pass_due_however_clean_the_log_is(tmp_path):
+    dirs, log = segmented(tmp_path, segments=11, max_compaction_lag_ms=100_000)
+    log.cleaned_end = 18
+    due = NOW + 9 * 60_000 + 100_000
+    assert not measure(log, log.log_end_offset, due).needs_pass(0.5)
+    assert measure(log, log.log_end_offset, due + 1).needs_pass(0.5)
+    dirs, log = reopened(dirs, tmp_path, log.settings, clean=True)
+    log.cleaned_end = 18
+    assert measure(log, log.log_end_offset, due + 1).overdue
+    log.cleaned_end = 20
+    assert not measure(log, log.log_end_offset, due + 1).needs_pass(0.0)
+    dirs.abandon()
+
+
+# -- how far a log is clean, over restarts
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_cleaned_end_survives_a_restart(tmp_path, clean):
+    dirs, log = segmented(tmp_path)
+    log.cleaned_end = 4
+    dirs.checkpoint({})()
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\ntopic 0 4\n"
+    dirs, log = reopened(dirs, tmp_path, log.settings, clean=clean)
+    assert log.cleaned_end == 4
+    dirs.abandon()
+
+
+def test_b21_a_truncated_log_is_not_clean_above_its_end(tmp_path):
+    dirs, log = segmented(tmp_path)
+    log.cleaned_end = 6
+    dirs.checkpoint({})()
+    log.truncate_to(3)
+    assert log.cleaned_end == 2
+    for _ in range(4):
+        append(log, 2, leader=1)
+    flush_only(log)
+    # The checkpoint from before the truncation must not hold for what was written since.
+    dirs, log = reopened(dirs, tmp_path, log.settings)
+    assert log.cleaned_end <= 2
+    dirs.abandon()
+
+
+def flush_only(log):
+    work = log.unflushed()
+    work.run()
+    log.mark_flushed(work)
+
+
+def test_a_topic_created_again_is_not_clean(tmp_path):
+    path = str(tmp_path / "checkpoint")
+    write_log_rows(OsFiles(), path, {PARTITION: LogRow(TOPIC_ID, 9, 0, 9, 7)})
+    assert read_log_rows(OsFiles(), path)[PARTITION].cleaned_end == 7
+    dirs, log = segmented(tmp_path / "logs")
+    log.cleaned_end = 6
+    log.topic_id = bytes(16)
+    dirs.checkpoint({})()
+    dirs, log = reopened(dirs, tmp_path / "logs", log.settings)
+    assert log.cleaned_end == 0
+    dirs.abandon()
+
+
+def test_checkpoints_of_earlier_versions_are_read(tmp_path):
+    path = tmp_path / "checkpoint"
+    write_log_rows(OsFiles(), str(path), {PARTITION: LogRow(TOPIC_ID, 9, 1, 8, 7)})
+    from headwater.records.checksum import crc32c
+
+    text = path.read_bytes().rpartition(b"crc32c")[0]
+    for version, row in ((b"1", LogRow(TOPIC_ID, 9, 1, 8)), (b"3", None)):
+        older = text.replace(b"2\n1\n", version + b"\n1\n").replace(b" 8 7\n", b" 8\n")
+        path.write_bytes(older + b"crc32c %08x\n" % crc32c(older))
+        if row is not None:
+            assert read_log_rows(OsFiles(), str(path)) == {PARTITION: row}
+        else:
+            with pytest.raises(DamagedCheckpoint):
+                read_log_rows(OsFiles(), str(path))
