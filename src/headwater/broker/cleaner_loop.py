@@ -40,6 +40,7 @@ WORKER = "headwater.log.compaction.worker"
 CHUNK = 500
 """Partitions that are checked before the loop runs again."""
 LEAST_PAUSE_S = 0.05
+LEAST_LOAD = 0.1
 RETRY_MS = 60_000
 MOST_DEATHS = 3
 """A log over which as many workers died in a row is set aside."""
@@ -125,7 +126,7 @@ class LogCleaner:
 
     async def _run(self) -> None:
         while True:
-            pause_s = max(self._context.settings.log_cleaner_backoff_ms / 1000, LEAST_PAUSE_S)
+            pause_s = self._pause_s
             try:
                 async with asyncio.timeout(pause_s):
                     await self._pass_ended.wait()
@@ -137,13 +138,20 @@ class LogCleaner:
             except Exception:
                 log.exception("choosing a log to compact failed; retrying in %.0f s", pause_s)
 
+    @property
+    def _pause_s(self) -> float:
+        return max(self._context.settings.log_cleaner_backoff_ms / 1000, LEAST_PAUSE_S)
+
+    @property
+    def _threads(self) -> int:
+        return min(self._context.settings.log_cleaner_threads, MOST_CLEANED_AT_ONCE)
+
     async def _begin_passes(self) -> None:
         """Begin passes over the dirtiest logs, as many as `log.cleaner.threads` allows."""
         now_ms = self._context.wall_clock.believed_ms()
         dirty = [row async for row in self._dirty_logs(now_ms)]
         dirty.sort(key=_urgency)
-        threads = min(self._context.settings.log_cleaner_threads, MOST_CLEANED_AT_ONCE)
-        for replica, found in dirty[: max(0, threads - len(self._running))]:
+        for replica, found in dirty[: max(0, self._threads - len(self._running))]:
             at = replica.topic_partition
             name = f"compaction of {at}"
             self._running[at] = self._tasks.spawn(self._run_pass(replica, found, now_ms), name)
@@ -274,16 +282,16 @@ class LogCleaner:
 
     def _limits(self) -> CleaningLimits:
         settings = self._context.settings
-        threads = max(1, settings.log_cleaner_threads)
+        threads = max(1, self._threads)
         return CleaningLimits(
             settings.log_cleaner_dedupe_buffer_size // threads,
-            settings.log_cleaner_io_buffer_load_factor,
+            min(1.0, max(LEAST_LOAD, settings.log_cleaner_io_buffer_load_factor)),
             settings.log_cleaner_io_buffer_size // threads,
         )
 
     def _rate(self) -> float:
-        settings = self._context.settings
-        return settings.log_cleaner_io_max_bytes_per_second / max(1, settings.log_cleaner_threads)
+        rate = self._context.settings.log_cleaner_io_max_bytes_per_second
+        return max(1.0, rate / max(1, self._threads))
 
     # -- workers
 

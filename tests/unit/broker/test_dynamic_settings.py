@@ -36,6 +36,10 @@ def log(live):
     return live.replica("t").log.settings
 
 
+def cleaner(live):
+    return live.broker.parts.cleaner
+
+
 def producers_left(live) -> int:
     run = asyncio.run_coroutine_threadsafe
     run(live.broker.parts.housekeeping._expire_producers(), live._loop).result(WAIT_S)
@@ -62,6 +66,24 @@ IN_USE = {
     "compression.gzip.level": ("3", lambda live: rules(live).level, 3),
     "compression.lz4.level": ("2", lambda live: rules(live).level, 2),
     "compression.zstd.level": ("5", lambda live: rules(live).level, 5),
+    "log.cleaner.delete.retention.ms": ("31", lambda live: log(live).delete_retention_ms, 31),
+    "log.cleaner.max.compaction.lag.ms": ("32", lambda live: log(live).max_compaction_lag_ms, 32),
+    "log.cleaner.min.compaction.lag.ms": ("33", lambda live: log(live).min_compaction_lag_ms, 33),
+    "log.cleaner.min.cleanable.ratio": (
+        "0.25",
+        lambda live: log(live).min_cleanable_dirty_ratio,
+        0.25,
+    ),
+    "log.cleaner.threads": ("3", lambda live: cleaner(live)._threads, 3),
+    "log.cleaner.backoff.ms": ("70000", lambda live: cleaner(live)._pause_s, 70.0),
+    "log.cleaner.dedupe.buffer.size": ("240", lambda live: cleaner(live)._limits().map_bytes, 240),
+    "log.cleaner.io.buffer.size": ("99", lambda live: cleaner(live)._limits().piece_bytes, 99),
+    "log.cleaner.io.buffer.load.factor": (
+        "0.5",
+        lambda live: cleaner(live)._limits().load_factor,
+        0.5,
+    ),
+    "log.cleaner.io.max.bytes.per.second": ("1000", lambda live: cleaner(live)._rate(), 1000.0),
     "log.flush.interval.messages": ("1", lambda live: live.replica("t").policy.sync_acks, True),
     "log.index.interval.bytes": ("999", lambda live: log(live).index_interval_bytes, 999),
     "log.index.size.max.bytes": ("4096", lambda live: log(live).segment_index_bytes, 4096),

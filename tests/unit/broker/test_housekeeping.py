@@ -209,7 +209,7 @@ def test_tasks_that_unlinked_dropped_segments_are_forgotten():
     async def run():
         housekeeping = keeper([replica], CountingTasks())
         for _ in range(20):
-            housekeeping._unlink_later(replica, ["a.deleted"])
+            housekeeping.unlink_later(replica, ["a.deleted"])
         assert len(housekeeping._running) == 20
         await until(lambda: not housekeeping._running)
 
