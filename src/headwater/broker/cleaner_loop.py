@@ -167,6 +167,8 @@ class LogCleaner:
                 await asyncio.sleep(0)
             if not self._may_clean(replica):
                 continue
+            if replica.upkeep.has_unflushed_segments:
+                replica.flushes.flush()
             try:
                 found = replica.upkeep.dirtiness(now_ms)
             except Exception as failure:  # noqa: BLE001 - one bad log does not stop the others

@@ -182,6 +182,14 @@ class LogSegments:
         rank = bisect_right(self._list, segment.base_offset, key=_base_offset)
         return self._list[rank].base_offset if rank < len(self._list) else log_end
 
+    def end_after(self, found: FileSlice) -> int | None:
+        """Return the base of the next segment if the slice ends its own, else None."""
+        segment = found.segment
+        rank = bisect_right(self._list, segment.base_offset, key=_base_offset)
+        if max(found.position, 0) + found.size < segment.size or rank == len(self._list):
+            return None
+        return self._list[rank].base_offset
+
     def batch_holding(self, segment: Segment, offset: int) -> tuple[int, int]:
         """Return position and base offset of the batch that holds `offset`; the end if none does."""
         found = self.repairing(segment, lambda: segment.find(segment.read_blocking, offset))

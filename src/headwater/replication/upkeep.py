@@ -40,6 +40,11 @@ class Upkeep:
         """Return whether compaction may work on the log now."""
         return self._log.settings.compacted and not self._log.cleaning and not self.is_damaged
 
+    @property
+    def has_unflushed_segments(self) -> bool:
+        """Return whether a sealed segment is not on the disk: compaction waits for that."""
+        return self._log.recovery_point < self._log.segments.active.base_offset
+
     def dirtiness(self, now_ms: int) -> Dirtiness:
         """Return how much of the log compaction could clean."""
         stable = self._log.last_stable_offset(self._partition.high_watermark)

@@ -10,8 +10,9 @@ from click.testing import CliRunner
 from headwater.cli.app import command
 from headwater.log.compaction.jobs import DISK, decode_job
 from headwater.log.compaction.worker import answers
-from headwater.records.batch import batches
+from headwater.records.batch import HEADER, HEADER_SIZE, batches, read_header
 from headwater.records.record import decode_records
+from headwater.replication.isolation import FetchIsolation
 from headwater.seams.files import OsFiles
 from headwater.seams.workers import WorkerDied
 from tests.integration.waiting import until
@@ -121,6 +122,26 @@ def test_a_broker_without_a_dirty_compacted_log_starts_no_worker(tmp_path):
         cleaner = live.broker.parts.cleaner
         until(lambda: cleaner.dirtiest_ratio == 1.0, "the logs to be checked")
     assert workers.started == 0
+
+
+def test_segments_that_one_write_fills_are_flushed_to_be_cleaned(tmp_path):
+    with Live(tmp_path, QUICK, workers=ThreadWorkers()) as live:
+        live.create("t", **COMPACT)
+        replica = live.replica("t")
+
+        def write_at_once():
+            for at in range(10):
+                data = bytearray(batch(b"%d" % at + b"x" * 400, key=b"k"))
+                stage(replica, data)
+            replica.write_soon()
+
+        live.on_loop(write_at_once)
+        until(lambda: is_clean(live), "the log to be clean")
+
+
+def stage(replica, data):
+    header = HEADER.unpack_from(data)
+    replica.log.staging.stage(memoryview(data), header, replica.leader_epoch, 0)
 
 
 def test_without_log_cleaner_enable_nothing_is_cleaned(tmp_path):
@@ -347,3 +368,31 @@ def test_a_small_dedupe_buffer_takes_several_passes(tmp_path, buffer):
         until(lambda: is_clean(live), "the log to be clean")
         assert len(workers.jobs) > 3
         assert len(read(live)) < 20
+
+
+def test_consumers_pass_empty_batches_and_followers_get_them(tmp_path):
+    """librdkafka raises its limits with every answer without a record, and then reports an error."""
+    with Live(tmp_path, QUICK, workers=ThreadWorkers()) as live:
+        live.create("t", **{**COMPACT, "segment_bytes": "300"})
+        with live.client() as client:
+            for _ in range(4):  # each in a segment of its own
+                client.produce("t", batch(b"x" * 100, key=b"k"))
+            until(lambda: is_clean(live), "the log to be clean")
+            sizes = {
+                isolation: live.on_loop(lambda isolation=isolation: read_sizes(live, isolation))
+                for isolation in FetchIsolation
+            }
+        assert HEADER_SIZE in sizes[FetchIsolation.LOG_END]
+        assert HEADER_SIZE not in sizes[FetchIsolation.HIGH_WATERMARK]
+        assert HEADER_SIZE not in sizes[FetchIsolation.LAST_STABLE]
+
+
+def read_sizes(live, isolation):
+    """The sizes of the answers to a reader."""
+    replica = live.context.replicas.get("t", 0)
+    offset, sizes = 0, []
+    while offset < 4:
+        found = replica.read(offset, isolation, 1 << 20, True)
+        sizes.append(found.size)
+        offset = read_header(found.load()).next_offset
+    return sizes
