@@ -23,7 +23,6 @@ from simulator.network import SimNetwork
 from simulator.randomness import SimRandomness, stream
 from simulator.tasks import SimTasks
 from simulator.trace import Trace
-from simulator.workers import SimWorkers
 
 PORT = 9092
 DATA = "/data"
@@ -59,10 +58,7 @@ class Life:
         self.tasks = SimTasks(self.loop, threads, node.slowest_thread_ms)
         ids = SimRandomness(stream(node.seed, f"{name} ids"))
         boot_id = f"boot {node.power_cuts}"
-        seams = Seams(
-            self.clock, ids, self.files, node.network, self.tasks, boot_id=boot_id,
-            workers=SimWorkers(self.files),
-        )  # fmt: skip
+        seams = Seams(self.clock, ids, self.files, node.network, self.tasks, boot_id=boot_id)
         self.broker = BrokerServer(node.settings, seams, node.open_store)
         self.serving = False
         self.ended = False

@@ -451,11 +451,14 @@ class Replica:
         """Return whole batches from the batch with `offset` on, or None where there is nothing."""
         end = self.readable_end(isolation)
         found = self.log.read(offset, end, max_bytes, at_least_one)
-        if found is None or found.size != HEADER_SIZE or isolation is _LOG_END:
-            return found
-        # An empty batch of compaction: librdkafka raises its limits if an answer has no record.
-        after = self.log.segments.end_after(found)
-        return found if after is None else self.log.read(after, end, max_bytes, True) or found
+        while found is not None and found.size == HEADER_SIZE and isolation is not _LOG_END:
+            # An empty batch of compaction: librdkafka raises its limits if an answer has no record.
+            after = self.log.segments.end_after(found)
+            further = self.log.read(after, end, max_bytes, at_least_one) if after else None
+            if further is None:
+                break
+            found = further
+        return found
 
     def read_own(self, offset: int, max_bytes: int) -> FileSlice | None:
         """Return batches up to the log's end, as durable as they are, for the coordinator here."""
