@@ -100,8 +100,7 @@ class PartitionLog:
         # The offset of the newest intact producer snapshot.
         self.snapshot_offset = state.snapshot_offset
         # Everything below this offset was compacted; retention drops nothing while it goes on.
-        self.cleaned_end = state.cleaned_end
-        self.cleaning = False
+        self.cleaned_end, self.cleaning = state.cleaned_end, False
         # Producer states at rolls; the next flush writes them.
         self.snapshots: list[tuple[str, dict[int, State]]] = []
         # Base and size of the active segment at the last snapshot.
@@ -413,10 +412,9 @@ class PartitionLog:
     def replace_segments(self, base_offsets: Sequence[int], size: int, suffix: str) -> bool:
         """Swap in what compaction made of these segments; False if they are not in the log any more."""
         before = self.size
-        if not self.segments.replace(base_offsets, size, suffix, self.staging.now_ms):
-            return False
+        replaced = self.segments.replace(base_offsets, size, suffix, self.staging.now_ms)
         self._unflushed_from -= before - self.size
-        return True
+        return replaced
 
     # -- flushing
 
