@@ -10,15 +10,18 @@ from functools import partial
 
 import pytest
 
-from headwater.broker.server_connection import MAX_HELD
+from headwater.broker.server_connection import MAX_HELD, ServerConnection
 from headwater.errors import E, KafkaError
 from headwater.log.slices import FileSlice
+from headwater.model import CONSUMER_OFFSETS
 from headwater.records.batch import batches
 from headwater.transport.frame_protocol import FIRST_BUFFER
 from headwater.wire.apis import PRODUCE
 from headwater.wire.framing import request_frame
 from headwater.wire.messages.fetch import FetchResponse
+from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from headwater.wire.messages.produce import ProduceResponse
+from headwater.wire.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from tests.unit.broker.live import Live, batch, fetch_request, produce_request, until
 
 LIMIT = 4 << 20
@@ -198,6 +201,50 @@ def test_small_batches_that_wait_for_a_coordinator_stay_within_the_budget(tmp_pa
                 assert answer.responses[0].partition_responses[0].error_code == refused.code
         for one_of_them in sending:
             one_of_them.join()
+
+
+def test_offsets_that_wait_for_a_coordinator_hold_up_their_client(tmp_path):
+    count, offsets = 100, 300
+    refused = KafkaError(E.INVALID_TXN_STATE)
+    row = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0)
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=1,
+        producer_epoch=0,
+        topics=[
+            TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[row] * offsets)
+        ],
+    )
+    find = FindCoordinatorRequest(key="g")
+    with Live(tmp_path) as live, live.client() as peer:
+        live.create("t")
+        until(lambda: peer.ask(find, FindCoordinatorResponse, 2).error_code == E.NONE)
+        until(lambda: live.replica(CONSUMER_OFFSETS).is_leader)
+        waiting = []
+        live.on_loop(
+            lambda: setattr(live.context.verifier, "verify", lambda *asked: waiting.append(asked))
+        )
+        numbers = [peer.send(request, 3) for _ in range(count)]
+
+        def held() -> list[ServerConnection]:
+            return [one for one in live.context.connection_quotas.open if one.held]
+
+        until(lambda: live.on_loop(held))
+        (served,) = live.on_loop(held)
+        used = live.on_loop(lambda: live.context.memory.used)
+        assert MAX_HELD < used < MAX_HELD + (1 << 20)
+        assert served.frames_read < count
+
+        def refuse(*asked) -> None:
+            asyncio.get_running_loop().call_soon(asked[-1], refused)
+
+        live.on_loop(lambda: setattr(live.context.verifier, "verify", refuse))
+        live.on_loop(lambda: waiting[0][-1](refused))
+        for number in numbers:
+            answer = peer.answer(TxnOffsetCommitResponse, 3, number)
+            assert answer.topics[0].partitions[0].error_code == refused.code
+        assert live.on_loop(lambda: served._held_bytes) == 0
 
 
 def test_an_answered_poll_keeps_no_records_until_its_deadline(tmp_path):

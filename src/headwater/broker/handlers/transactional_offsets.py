@@ -36,6 +36,8 @@ FIRST_WITH_LOADING = 2
 FIRST_WITH_ABORTABLE = 4
 FIRST_THAT_ADDS = 5
 FIRST_WITH_TOPIC_ID = 6
+BYTES_PER_OFFSET = 500
+"""The memory that an offset of a decoded request takes while its transaction is verified."""
 
 
 def handle_txn_offset_commit(
@@ -106,12 +108,17 @@ class _Commit:
             body.transactional_id, version >= FIRST_THAT_ADDS, version >= FIRST_WITH_ABORTABLE
         )
 
+        hold_bytes = self._request.connection.hold_bytes
+        size = BYTES_PER_OFFSET * len(self._offsets)
+
         def verified(refused: KafkaError | None) -> None:
+            hold_bytes(-size)
             if refused is None:
                 self._request.reply_in_turns(self._submit(replica))
             else:
                 self._refuse(_as_group_error(refused.code))
 
+        hold_bytes(size)
         replica.verifications.verify(*self._producer, write, verified)
 
     def _replica(self) -> Replica:
