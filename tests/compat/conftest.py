@@ -83,7 +83,11 @@ def cells(request, tool_server, transactional):
     if on_three:
         brokers = request.getfixturevalue("three_brokers")
         clients = matrix.Clients(brokers.bootstrap, tool_server, transactional)
-        kills = Kills(brokers, matrix.killed_under(on_three, clients))
+        kills = Kills(
+            brokers,
+            matrix.killed_under(on_three, clients),
+            matrix.transactions_killed_under(on_three, clients),
+        )
         run_on_three = partial(
             matrix.run_cluster_cell, clients=clients, brokers=brokers, kills=kills
         )

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from tests.compat.broker_under_test import BrokerUnderTest
 from tests.compat.cells import Cell
@@ -17,7 +18,9 @@ from tests.compat.checks import (
     tools,
 )
 from tests.compat.checks.cluster_tools import CLUSTER_TOOL_CHECKS
+from tests.compat.checks.frameworks import FRAMEWORK_CHECKS
 from tests.compat.checks.kills import FILTERS, KILL_CHECKS, Kills, show_what_lacks_replicas
+from tests.compat.checks.transaction_kills import commit_through_kills
 from tests.compat.checks.transactions import TRANSACTION_CHECKS
 from tests.compat.client import Client, Unavailable
 from tests.compat.clients.aiokafka_client import Aiokafka
@@ -38,8 +41,10 @@ _PLAIN: dict[str, Callable[[str], Client]] = {
 CLIENTS = [*_PLAIN, JavaTools.name]
 CLUSTER_CLIENTS = [name for name in CLIENTS if name != Kcat.name]
 TOOLS, CLUSTER_TOOLS = "works", "works on three"
+FRAMEWORKS = "exactly once"
 TRANSACTIONAL_CLIENTS = list(transactional_clients())
 ONE, THREE = "transactions: {}", "transactions on three: {}"
+TRANSACTION_KILLS = THREE.format("through kills")
 TABLES = [
     ("Clients by what they did", CLIENTS, list(CHECKS)),
     ("Clients on three brokers", CLUSTER_CLIENTS, [*CLUSTER_CHECKS, *KILL_CHECKS]),
@@ -49,11 +54,12 @@ TABLES = [
         [CLUSTER_TOOLS],
         [*CLUSTER_TOOL_CHECKS, FILTERS],
     ),
+    ("Kafka Streams, killed midway", [FRAMEWORKS], list(FRAMEWORK_CHECKS)),
     ("Transactions", TRANSACTIONAL_CLIENTS, [*map(ONE.format, TRANSACTION_CHECKS)]),
     (
         "Transactions on three brokers",
         TRANSACTIONAL_CLIENTS,
-        [*map(THREE.format, TRANSACTION_CHECKS)],
+        [*map(THREE.format, TRANSACTION_CHECKS), TRANSACTION_KILLS],
     ),
 ]
 (
@@ -61,10 +67,11 @@ TABLES = [
     CLUSTER_CELLS,
     TOOL_CELLS,
     CLUSTER_TOOL_CELLS,
+    FRAMEWORK_CELLS,
     TRANSACTION_CELLS,
     CLUSTER_TRANSACTION_CELLS,
 ) = ([Cell(client, check) for check in rows for client in columns] for _, columns, rows in TABLES)
-_SLOW = ("group", "commits", "offset resets", "kafka-")
+_SLOW = ("group", "commits", "offset resets", "kafka-", *FRAMEWORK_CHECKS)
 
 
 def needs_three_brokers(cell: Cell) -> bool:
@@ -76,7 +83,7 @@ def needs_three_brokers(cell: Cell) -> bool:
 
 def needs_kills(cell: Cell) -> bool:
     """Whether a cell is about brokers that are killed."""
-    return cell.check in {*KILL_CHECKS, FILTERS}
+    return cell.check in {*KILL_CHECKS, FILTERS, TRANSACTION_KILLS}
 
 
 def in_order(cells: Iterable[Cell]) -> list[Cell]:
@@ -125,6 +132,8 @@ def run_cell(cell: Cell, clients: Clients, broker: BrokerUnderTest) -> None:
     """Runs one cell to its end; an assertion or a refusal is a failure."""
     if cell in TRANSACTION_CELLS:
         _run_transactions(cell, clients, broker)
+    elif cell.client == FRAMEWORKS:
+        FRAMEWORK_CHECKS[cell.check](broker)
     elif cell.client == TOOLS:
         tools.TOOL_CHECKS[cell.check](clients.java_tools(), broker)
     else:
@@ -138,6 +147,9 @@ def _run_transactions(cell: Cell, clients: Clients, broker: BrokerUnderTest) -> 
 
 def run_cluster_cell(cell: Cell, clients: Clients, brokers: ThreeBrokers, kills: Kills) -> None:
     """Runs one cell of three brokers to its end."""
+    if cell.check == TRANSACTION_KILLS:
+        commit_through_kills(kills.transactions(cell.client))
+        return
     if cell in CLUSTER_TRANSACTION_CELLS:
         _run_transactions(cell, clients, brokers)
         return
@@ -160,10 +172,27 @@ def killed_under(cells: Iterable[Cell], clients: Clients) -> list[Client]:
     names = dict.fromkeys(
         JavaTools.name if cell.client == CLUSTER_TOOLS else cell.client
         for cell in cells
-        if needs_kills(cell)
+        if needs_kills(cell) and cell.check != TRANSACTION_KILLS
     )
+    return _available(names, clients.client)
+
+
+def transactions_killed_under(cells: Iterable[Cell], clients: Clients) -> list[TransactionalClient]:
+    """The clients that run transactions while brokers are killed."""
+
+    def started(name: str) -> TransactionalClient:
+        clients.transactional[name].program()
+        return clients.transactional[name]
+
+    return _available((c.client for c in cells if c.check == TRANSACTION_KILLS), started)
+
+
+T = TypeVar("T")
+
+
+def _available(names: Iterable[str], make: Callable[[str], T]) -> list[T]:
     found = []
     for name in names:
         with suppress(Unavailable):
-            found.append(clients.client(name))
+            found.append(make(name))
     return found

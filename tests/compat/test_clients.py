@@ -41,3 +41,8 @@ def test_transactions(finish):
 )
 def test_transactions_on_three_brokers(finish):
     finish()
+
+
+@pytest.mark.parametrize("cell", matrix.FRAMEWORK_CELLS, ids=lambda cell: cell.check)
+def test_framework_counts_exactly_once(finish):
+    finish()

@@ -2,7 +2,8 @@
 
 One round of kills serves all clients: each has a topic that it writes to all the time, a member of
 a group that reads it, and creates a topic whenever a broker is gone. Every broker is the leader of
-some of the topics, the coordinator of some of the groups or the controller when its turn comes.
+some of the topics, the coordinator of some of the groups or the controller when its turn comes. Clients
+with transactions run one after the other all the time (`transaction_kills`).
 """
 
 import threading
@@ -12,10 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from tests.compat.broker_under_test import eventually
+from tests.compat.checks.transaction_kills import TransactionWork
 from tests.compat.client import BEGINNING, END, Client
 from tests.compat.clients.java_tools import JavaTools
 from tests.compat.member import Member, Writer, wait_until
 from tests.compat.three_brokers import PATIENCE_S, ThreeBrokers
+from tests.compat.transactions.programs import TransactionalClient
 
 FILTERS = "kafka-topics without a broker"
 SESSION_MS = 60000
@@ -59,9 +62,16 @@ class Work:
 class Kills:
     """One round of kills, in a thread of its own."""
 
-    def __init__(self, brokers: ThreeBrokers, clients: Iterable[Client]):
+    def __init__(
+        self,
+        brokers: ThreeBrokers,
+        clients: Iterable[Client],
+        transactional: Iterable[TransactionalClient],
+    ):
         self._brokers = brokers
         self._clients = list(clients)
+        self._transactional = list(transactional)
+        self._transactions: dict[str, TransactionWork] = {}
         self._done: Future[dict[str, Work]] = Future()
         self.shown: dict[str, str] = {}
         """What `kafka-topics --describe` shows while a broker is gone, by its filter."""
@@ -83,17 +93,33 @@ class Kills:
         """What became of a client's work, once all is done."""
         return self._done.result()[client.name]
 
+    def transactions(self, client: str) -> TransactionWork:
+        """What became of a client's transactions, once all is done."""
+        self._done.result()
+        return self._transactions[client]
+
     def _run(self) -> dict[str, Work]:
         with ExitStack() as running:
             work = {client.name: self._begin(client, running) for client in self._clients}
+            self._begin_transactions()
             for one in work.values():
                 wait_until("it reads", lambda one=one: bool(one.member.records), one.member)  # type: ignore[misc]
                 one.rebalances = len(one.member.assignments)
             for broker_id in self._brokers.nodes.broker_ids:
                 self._kill_and_restart(broker_id, work)
+            for transactions in self._transactions.values():
+                transactions.finish()
             for one in work.values():
                 self._finish(one)
         return work
+
+    def _begin_transactions(self) -> None:
+        for client in self._transactional:
+            work = TransactionWork(client, self._brokers)
+            work.start()
+            self._transactions[client.name] = work
+        for work in self._transactions.values():
+            work.wait_for_progress("at first")
 
     def _begin(self, client: Client, running: ExitStack) -> Work:
         topic, group = self._brokers.topic(), self._brokers.fresh("group")
@@ -104,17 +130,17 @@ class Kills:
     def _kill_and_restart(self, broker_id: int, work: Mapping[str, Work]) -> None:
         nodes = self._brokers.nodes
         nodes.kill(broker_id)
-        with ThreadPoolExecutor(len(work)) as threads:
+        with ThreadPoolExecutor() as threads:
             for one in work.values():
                 threads.submit(one.create_topic, self._brokers.fresh("meanwhile"))
-            self._wait_for_progress(f"without broker {broker_id}", work)
+            self._wait_for_progress(f"without broker {broker_id}", work, all_up=False)
             if not self.shown:
                 self._look(work)
             nodes.start_broker(broker_id)
         self._brokers.wait_until_in_sync(*(one.topic for one in work.values()))
-        self._wait_for_progress(f"with broker {broker_id} again", work)
+        self._wait_for_progress(f"with broker {broker_id} again", work, all_up=True)
 
-    def _wait_for_progress(self, when: str, work: Mapping[str, Work]) -> None:
+    def _wait_for_progress(self, when: str, work: Mapping[str, Work], *, all_up: bool) -> None:
         for name, one in work.items():
             goal = len(one.writer.acknowledged) + PROGRESS
 
@@ -122,6 +148,8 @@ class Kills:
                 return bool(one.writer.failures) or len(one.writer.acknowledged) >= goal
 
             wait_until(f"{name} writes {when}", further, one.writer)
+        for transactions in self._transactions.values():
+            transactions.wait_for_progress(when, all_up=all_up)
 
     def _look(self, work: Mapping[str, Work]) -> None:
         """Lists partitions by what they lack, until the broker is missed."""

@@ -26,6 +26,8 @@ class Transactional:
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
             max_block_ms=WAIT_S * 1000,
+            request_timeout_ms=10000,
+            delivery_timeout_ms=20000,  # it can wait as long for a broker that is gone
         )
         self._producer.init_transactions()
 

@@ -7,6 +7,7 @@ MODULE has `Transactional`, `read`, `transform` and `kind_of`, as `confluent` ha
 
 import importlib
 import json
+import logging
 import sys
 import threading
 from typing import Any
@@ -73,6 +74,7 @@ def answer(module: Any, verbs: Verbs, request: dict[str, Any]) -> None:
 
 def main(name: str) -> None:
     """Answers until its input ends."""
+    logging.disable()  # of brokers that are gone, aiokafka tells a hundred times a second
     module = importlib.import_module(name)
     verbs = Verbs(module)
     for line in sys.stdin:
