@@ -141,6 +141,17 @@ def test_the_next_transaction_waits_for_the_markers_of_the_last_one(driver):
     assert as_stored(driver.replayed()) == as_stored(driver.shard)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_fenced_producer_does_not_get_the_epoch_of_a_newer_one_without_bumps(driver, commit):
+    fenced = driver.init().producer
+    newer = driver.init().producer
+    assert newer == bumped(fenced)
+    assert driver.add(newer, "a") is E.NONE
+    assert driver.end(newer, commit).error is E.NONE
+    driver.write_markers()
+    assert driver.end(fenced, commit, version=2).error is E.PRODUCER_FENCED
+
+
 def test_the_next_transaction_is_told_to_retry_if_the_markers_take_long(driver):
     producer = begun(driver)
     driver.end(producer)

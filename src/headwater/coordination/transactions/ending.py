@@ -92,7 +92,13 @@ def _refuse_with_bumps(
 
 
 def _is_retry(known: TransactionMetadata, producer: ProducerIdentity) -> bool:
-    """Whether the producer has the epoch before the last bump, or the id before the last rotation."""
+    """Whether the producer has the epoch before the last bump, or the id before the last rotation.
+
+    A transaction of an older version ended without a bump: the epoch before is that of a producer
+    which a newer one has fenced.
+    """
+    if known.client_version < EPOCH_BUMPS_AT_END:
+        return False
     if producer.producer_id == known.producer_id:
         return producer.epoch + 1 == known.producer_epoch
     return producer == (known.previous_producer_id, LAST_EPOCH) and known.producer_epoch == 0
