@@ -115,6 +115,8 @@ def test_calls_that_do_not_fit_say_what_to_do(producer_of) -> None:
         producer.begin_transaction()
     with pytest.raises(TypeError, match=r"consumer.group_metadata\(\)"):
         producer.send_offsets_to_transaction({SOURCE: 1}, "g")
+    with pytest.raises(TypeError, match=r"give a dict, such as \{\('orders', 0\): 42\}"):
+        producer.send_offsets_to_transaction([SOURCE], MEMBER)
     producer.commit_transaction()
     with pytest.raises(IllegalStateError, match=r"call begin_transaction\(\) first"):
         producer.send("t", b"v")

@@ -96,6 +96,8 @@ def command(
         raise click.UsageError(
             "--group reads from the group's position: leave out --from, --until and --partition"
         )
+    if sys.stdout is None:
+        raise click.ClickException("standard output is closed; redirect it to a file or /dev/null")
     write = _writer(form, separator)
     options = client_settings(
         ConsumerSettings,

@@ -221,3 +221,10 @@ def test_a_missing_extra_is_one_clear_line(
 )
 def test_separators_may_be_written_with_a_backslash(written: str, meant: bytes) -> None:
     assert separator_bytes(written) == meant
+
+
+def test_consume_says_in_one_line_that_standard_output_is_closed():
+    words = f"exec '{sys.executable}' -m headwater consume t >&-"
+    done = subprocess.run(["sh", "-c", words], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr.startswith("Error: standard output is closed")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)

@@ -119,6 +119,8 @@ def topic_partition(partition: object) -> TopicPartition:
 
 def checked_offsets(given: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return offsets to commit in one form."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"offsets are {given!r}: give a dict, such as {{('orders', 0): 42}}")
     found = {}
     for name, offset in given.items():
         partition = topic_partition(name)
