@@ -410,7 +410,8 @@ class LogLoader:
             file_size,
             end,
             EpochRule(self._epochs, end, known=not self._epochs.damaged),
-            settings.compacted,
+            # A topic that is not compacted any more keeps the gaps.
+            settings.compacted or self._known.cleaned_end > 0,
             settings.index_interval_bytes,
             absorb,
         )

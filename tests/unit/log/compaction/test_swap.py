@@ -3,10 +3,12 @@ import os
 import pytest
 
 from headwater.errors import E, KafkaError
+from headwater.log.checkpoints import LOG_CHECKPOINT, read_log_rows, write_log_rows
 from headwater.log.compaction.passes import CleaningPass
 from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.log_segments import rename_all
 from headwater.log.segment import SWAP
+from headwater.log.settings import LogSettings
 from headwater.log.slices import SliceStream
 from headwater.log.time_lookup import TimeLookup
 from headwater.log.verify import verify_log
@@ -186,6 +188,20 @@ def test_a_damaged_new_segment_is_not_put_in_place_of_sound_ones(tmp_path, size)
     dirs, log = reopened(dirs, tmp_path, COMPACTED)
     assert contents(log) == BEFORE + TAIL
     assert leftovers(log.directory) == []
+    dirs.abandon()
+
+
+def test_a_log_that_is_not_compacted_any_more_keeps_its_gaps(tmp_path):
+    dirs, log, group = ready_to_swap(tmp_path)
+    log.replace_segments(*group)
+    log.cleaned_end = 7
+    dirs.checkpoint({})()
+    # The recovery point is wrong: recovery reads the whole log.
+    path = f"{tmp_path}/{LOG_CHECKPOINT}"
+    (row,) = read_log_rows(OsFiles(), path).values()
+    write_log_rows(OsFiles(), path, {PARTITION: row._replace(recovery_point=0)})
+    dirs, log = reopened(dirs, tmp_path, LogSettings(cleanup_policy="delete"))
+    assert contents(log) == AFTER + TAIL
     dirs.abandon()
 
 
