@@ -34,6 +34,11 @@ SETS: dict[str, tuple[str, ...]] = {
     "kafka-clients-4.3.1": ("org.apache.kafka:kafka-clients:4.3.1", _JSON, _SILENT_LOGGER),
     "kafka-clients-3.9.2": ("org.apache.kafka:kafka-clients:3.9.2", _JSON, _SILENT_LOGGER),
     "kafka-streams-4.3.1": ("org.apache.kafka:kafka-streams:4.3.1", _SILENT_LOGGER),
+    "kafka-connect-4.3.1": (
+        "org.apache.kafka:connect-runtime:4.3.1",
+        "org.apache.kafka:connect-file:4.3.1",
+        _SILENT_LOGGER,
+    ),
     # metrics-core and snappy-java are "provided" in its POM, and without them it never serves.
     "zookeeper-3.9.5": (
         "org.apache.zookeeper:zookeeper:3.9.5",

@@ -54,7 +54,7 @@ TABLES = [
         [CLUSTER_TOOLS],
         [*CLUSTER_TOOL_CHECKS, FILTERS],
     ),
-    ("Kafka Streams, killed midway", [FRAMEWORKS], list(FRAMEWORK_CHECKS)),
+    ("Kafka Streams and Connect, killed midway", [FRAMEWORKS], list(FRAMEWORK_CHECKS)),
     ("Transactions", TRANSACTIONAL_CLIENTS, [*map(ONE.format, TRANSACTION_CHECKS)]),
     (
         "Transactions on three brokers",

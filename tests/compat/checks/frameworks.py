@@ -1,20 +1,26 @@
-"""Kafka Streams, exactly once, killed midway several times."""
+"""Kafka Streams and Kafka Connect, exactly once, killed midway several times."""
 
+import json
+import socket
 import subprocess
 import tempfile
 import threading
+import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import URLError
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from tools.jars import JarsUnavailable
+from tools.java import SHORT_LIVED, java
 
 from tests.compat.broker_under_test import BrokerUnderTest, eventually
-from tests.compat.client import Message
+from tests.compat.client import Message, Unavailable
 from tests.compat.tool_server import program_command
 
-KILLS = 3
+KILLS = 2
 PATIENCE_S = 180
 PACE_S = 0.02
 FrameworkCheck = Callable[[BrokerUnderTest], None]
@@ -113,10 +119,11 @@ def count_words(broker: BrokerUnderTest) -> None:
         output = Path(folder) / "output.txt"
         counted = Committed(broker, target, 2)
         for _ in range(KILLS):
+            begun = _words(feeder.lines).total()
             with _running(command, output):
-                counted.read_until(len(counted.records) + 50)
+                counted.read_until(begun + 50)  # this instance has counted, and goes on
         feeder.stop()
-        words = Counter(word for line in feeder.lines for word in line.split())
+        words = _words(feeder.lines)
         with _running(command, output) as last:
             counted.read_until(words.total())
             last.terminate()
@@ -131,9 +138,95 @@ def count_words(broker: BrokerUnderTest) -> None:
     assert counts == {word: list(range(1, total + 1)) for word, total in words.items()}
 
 
+def _words(lines: list[str]) -> Counter[str]:
+    return Counter(word for line in list(lines) for word in line.split())
+
+
 def _write_last(broker: BrokerUnderTest, topic: str, partitions: int) -> None:
-    """Writes an empty record to each partition: a reader that has it has read all before it."""
+    """An empty record in each partition: a reader that has it has read all."""
     broker.hand.produce(topic, [Message(b"", partition=p) for p in range(partitions)])
 
 
-FRAMEWORK_CHECKS: dict[str, FrameworkCheck] = {"Kafka Streams: word count": count_words}
+def source_lines(broker: BrokerUnderTest) -> None:
+    """Kafka Connect with exactly.once.source.support: each line of a file is in the topic once."""
+    target = broker.topic()
+    with tempfile.TemporaryDirectory() as folder:
+        file, output = Path(folder) / "lines.txt", Path(folder) / "output.txt"
+        connect = _Connect(broker, Path(folder))
+        with file.open("w", buffering=1) as lines, Feeder(lambda s: _line(lines, s)) as feeder:
+            sourced = Committed(broker, target, 1)
+            for turn in range(KILLS):
+                begun = len(feeder.lines)
+                with _running(connect.command, output):
+                    if turn == 0:
+                        eventually(lambda: connect.create(file, target), PATIENCE_S)
+                    sourced.read_until(begun + 20)  # this worker has written, and goes on
+            feeder.stop()
+            with _running(connect.command, output):
+                sourced.read_until(len(feeder.lines))
+        _write_last(broker, target, 1)
+        sourced.read_until(len(feeder.lines) + 1)
+        sourced.close()
+    assert [value for _, value in sourced.records] == [*feeder.lines, ""]
+
+
+def _line(file, line: str) -> None:
+    file.write(line + "\n")
+
+
+class _Connect:
+    """A worker in distributed mode, and the REST interface that takes a connector."""
+
+    def __init__(self, broker: BrokerUnderTest, folder: Path):
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            self._address = f"http://127.0.0.1:{held.getsockname()[1]}"
+        name = broker.fresh("connect")
+        settings = {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": name,
+            "listeners": self._address,
+            "exactly.once.source.support": "enabled",
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "plugin.discovery": "hybrid_warn",
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "1000",
+            "scheduled.rebalance.max.delay.ms": "0",
+        }
+        for kind in ("config", "offset", "status"):
+            settings[f"{kind}.storage.topic"] = f"{name}-{kind}"
+            settings[f"{kind}.storage.replication.factor"] = "1"
+        settings |= {"offset.storage.partitions": "1", "status.storage.partitions": "1"}
+        file = folder / "worker.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        main = "org.apache.kafka.connect.cli.ConnectDistributed"
+        try:
+            self.command = java(*SHORT_LIVED, main, str(file), jars="kafka-connect-4.3.1")
+        except JarsUnavailable as missing:
+            raise Unavailable(str(missing)) from missing
+
+    def create(self, file: Path, topic: str) -> bool:
+        """Starts a connector that reads a file; False while the worker does not answer."""
+        config = {
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+            "tasks.max": "1",
+            "file": str(file),
+            "topic": topic,
+        }
+        request = urllib.request.Request(
+            f"{self._address}/connectors/lines/config",
+            json.dumps(config).encode(),
+            {"Content-Type": "application/json"},
+            method="PUT",
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return bool(answer.status < 300)
+        except (URLError, TimeoutError):
+            return False
+
+
+FRAMEWORK_CHECKS: dict[str, FrameworkCheck] = {
+    "Kafka Streams: word count": count_words,
+    "Kafka Connect: file source": source_lines,
+}
