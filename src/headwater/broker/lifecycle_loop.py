@@ -402,6 +402,7 @@ class BrokerServer:
         tasks = self.seams.tasks
         tasks.close()
         if self.parts.store_mark is not None:
+            self.parts.store_mark.stop()
             with contextlib.suppress(OSError):
                 self.parts.store_mark.note()
         self.parts.log_dirs.close(marks, tasks.run_all)

@@ -91,6 +91,7 @@ class StoreMark:
         self._call_later = call_later
         self._busy = False
         self._wanted = False
+        self._stopped = False
 
     def renew(self) -> None:
         """Mark the store and note it, at once or after the mark in progress."""
@@ -133,7 +134,13 @@ class StoreMark:
                 if not log_dir.offline:
                     replace_file(self._files, log_dir.join(FILE_NAME), content)
 
+    def stop(self) -> None:
+        """Note no more marks: the last one is noted by the broker that stops."""
+        self._stopped = True
+
     def _marked(self) -> None:
+        if self._stopped:
+            return  # the threads that write files have ended
         self._off_loop(self.note, self._noted, Lane.FILES)
 
     def _noted(self, _: object, failure: Exception | None) -> None:

@@ -71,6 +71,15 @@ def test_a_mark_is_noted_in_all_log_dirs_and_the_next_start_knows_it(setting):
     assert setting.broker().zxid == setting.stored()
 
 
+def test_a_reply_of_the_store_after_the_stop_is_not_noted(setting):
+    mark = setting.broker()
+    mark.renew()
+    mark.stop()
+    setting.loop.run()
+    assert (setting.writes, setting.noted()) == (0, 0)
+    assert mark.zxid == setting.stored() > 0
+
+
 def test_many_control_requests_make_few_marks(setting):
     mark = setting.broker()
     for _ in range(100):
