@@ -326,14 +326,13 @@ def _column(table: Path) -> Iterable[str]:
 
 
 def _values(bootstrap: str, topic: str) -> Iterable[str]:
-    with headwater.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
-        partitions = [(topic, number) for number in range(PARTITIONS)]
-        consumer.assign(partitions)
-        left = sum(consumer.end_offsets(partitions).values())
-        values: list[str] = []
-        while len(values) < left:
-            values += [(record.value or b"").decode() for record in consumer.poll(timeout=10)]
-    return values
+    with headwater.Consumer(
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as consumer:
+        consumer.assign([(topic, number) for number in range(PARTITIONS)])
+        return [(record.value or b"").decode() for record in consumer.read_to_end()]
 
 
 def _bodies(bootstrap: str, topic: str) -> Iterable[str]:

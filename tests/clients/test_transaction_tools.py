@@ -10,6 +10,8 @@ from click.testing import CliRunner
 import headwater
 from headwater import KafkaError, TopicPartition, aio
 from headwater.cli.app import command
+from headwater.client.errors import TimedOutError
+from headwater.client.group_metadata import ConsumerGroupMetadata
 from headwater.errors import E
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
@@ -18,6 +20,7 @@ from headwater.testing import Broker
 from headwater.transport.client_connection import ClientConnection
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 from tests.clients.broker_under_test import until
+from tests.clients.fake_cluster import FakeCluster, serving
 
 HOUR_MS = 3_600_000
 TIMEOUT_MS = 600_000
@@ -104,6 +107,34 @@ def test_what_does_not_exist_is_named(admin, lane):
             wrong()
     with pytest.raises(TypeError, match="a ProducerState of describe_producers"):
         admin.abort_transaction((lane, 0), 4711)
+
+
+def test_stable_offsets_of_a_group_wait_for_a_transaction(bootstrap, admin, lane, open_transaction):
+    producer, name = open_transaction
+    group = ConsumerGroupMetadata(f"group-{name}")
+    producer.send_offsets_to_transaction({(lane, 0): 7}, group)
+    at = TopicPartition(lane, 0)
+    assert admin.group_offsets(group.group_id, [at]) == {}
+    short = {"default_api_timeout_ms": 1000, "request_timeout_ms": 1000}
+    with (
+        headwater.Admin(bootstrap_servers=bootstrap, **short) as hasty,
+        pytest.raises(TimedOutError, match=f"offsets of group {group.group_id}"),
+    ):
+        hasty.group_offsets(group.group_id, [at], stable=True)
+    producer.commit_transaction()
+    assert admin.group_offsets(group.group_id, [at], stable=True)[at].offset == 7
+    assert admin.group_offsets(group.group_id)[at].offset == 7
+    assert admin.group_offsets(group.group_id, []) == {}
+    producer.begin_transaction()  # for the fixture to end
+
+
+def test_brokers_tell_whether_they_have_transactions(admin):
+    assert admin.supports_transactions()
+    with (
+        serving(FakeCluster(brokers=2)) as older,
+        headwater.Admin(bootstrap_servers=older.bootstrap) as asks,
+    ):
+        assert not asks.supports_transactions()
 
 
 def test_the_asyncio_admin_has_them_too(bootstrap, lane, open_transaction):

@@ -410,6 +410,16 @@ def test_close_aborts_an_open_transaction(producer, transactions) -> None:
     assert transactions.visible("t", 0) == []
 
 
+@both_faces
+def test_a_fenced_producer_closes_quietly(producer, producer_of, transactions) -> None:
+    producer.begin_transaction()
+    producer.send("t", b"zombie", partition=0)
+    producer.flush(LIMIT_S)
+    producer_of().init_transactions()
+    producer.close()
+    assert transactions.visible("t", 0) == []
+
+
 def test_records_of_several_threads_are_in_the_transaction_or_refused(transactions) -> None:
     refused, sent, stop = [], [], threading.Event()
 

@@ -1,8 +1,8 @@
 """A driver that dies where it hurts: `python -m tests.pipelines.crashing_sink DIE ...`.
 
-It copies a topic to another through the real sink and kills its whole process group either in the
-middle of a write ("write"; the first attempt of every task fails half way before that) or between
-the sink's commit and Spark's own ("commit").
+It copies a topic to another through the real sink. "write" kills the processes of all tasks in the
+middle of their first attempt, and its whole process group when the second attempt of one task has
+committed and that of the other has not. "commit" kills it between the sink's commit and Spark's own.
 """
 
 import os
@@ -10,6 +10,7 @@ import signal
 import sys
 from itertools import islice
 
+import headwater
 from headwater.pipelines.datasource import HeadwaterDataSource
 from headwater.pipelines.session import spark_session
 from headwater.pipelines.topic_sink.topic_sink import TopicStreamWriter
@@ -22,17 +23,33 @@ def die() -> None:
     os._exit(1)  # workers have a group of their own
 
 
+def until_stored(bootstrap: str, topic: str, isolation: str) -> None:
+    with headwater.Consumer(bootstrap_servers=bootstrap, isolation_level=isolation) as consumer:
+        places = [(topic, number) for number in consumer.partitions_for(topic)]
+        consumer.assign(places)
+        consumer.seek_to_beginning()
+        while not consumer.poll(5):
+            pass
+
+
 class DiesWriting(TopicStreamWriter):
-    """Half of a task's rows are stored by an attempt that fails, more by one that is killed."""
+    """Tasks are killed with their process, then the driver between the commits of two tasks."""
 
     def write(self, iterator):
         from pyspark import TaskContext
 
-        if TaskContext.get().attemptNumber() == 0:
-            super().write(islice(iterator, 1))
-            raise RuntimeError("the first attempt fails on purpose")
-        super().write(islice(iterator, 2))
-        return die()
+        context = TaskContext.get()
+        if context.attemptNumber() and context.partitionId() == 0:
+            return super().write(iterator)
+        return super().write(self.interrupted(iterator, context.attemptNumber()))
+
+    def interrupted(self, iterator, attempt):
+        yield from islice(iterator, 2)
+        place = self._plan.client["bootstrap_servers"], self._plan.topic
+        until_stored(*place, "read_committed" if attempt else "read_uncommitted")
+        if attempt:
+            die()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class DiesCommitting(TopicStreamWriter):

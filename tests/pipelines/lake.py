@@ -13,8 +13,10 @@ def rows_of(place, *columns):
 
 
 def records_of(bootstrap, topic):
-    """All records of a topic, headers as a dict of text."""
-    with headwater.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+    """All committed records of a topic."""
+    with headwater.Consumer(
+        bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
         places = [(topic, number) for number in consumer.partitions_for(topic)]
         ends = consumer.end_offsets(places)
         consumer.assign(places)

@@ -65,6 +65,54 @@ def test_a_range_of_offsets_and_a_range_of_time_are_read_exactly(spark, kafka, t
     assert [row.value for row in by_time.orderBy("offset").collect()] == [b"2", b"3", b"4", b"5"]
 
 
+def test_both_connectors_read_the_same_of_a_topic_with_transactions(
+    spark, kafka, topic, produce, bootstrap, tmp_path
+):
+    name = topic()
+    produce(name, ["a"])
+    with headwater.Producer(bootstrap_servers=bootstrap, transactional_id=f"in-{name}") as sender:
+        with sender.transaction():
+            sender.send(name, b"b")
+        sender.begin_transaction()
+        sender.send_many(name, [b"aborted"] * 3).result()
+        sender.abort_transaction()
+        sender.begin_transaction()
+        sender.send(name, b"open")
+        sender.flush()
+        isolation = {"kafka.isolation.level": "read_committed"}
+        theirs = kafka(spark.read, subscribe=name, **isolation)
+        ours = spark.read.format("headwater").options(
+            **{"kafka.bootstrap.servers": bootstrap, "subscribe": name}
+        )
+        columns = ("offset", "value", "timestamp")
+        found = ours.load().select(*columns).orderBy("offset").collect()
+        assert [row.value for row in found] == [b"a", b"b"]
+        assert found == theirs.select(*columns).orderBy("offset").collect()
+        everything = ours.option("kafka.isolation.level", "read_uncommitted").load()
+        assert everything.count() == kafka(spark.read, subscribe=name).count() == 6
+
+        def rows_of_stream(reader, place):
+            query = (
+                reader.option("kafka.bootstrap.servers", bootstrap)
+                .option("subscribe", name)
+                .option("startingOffsets", "earliest")
+                .load()
+                .writeStream.format("noop")
+                .option("checkpointLocation", str(tmp_path / place))
+                .trigger(availableNow=True)
+                .start()
+            )
+            assert query.awaitTermination(60)
+            return [row["numInputRows"] for row in query.recentProgress if row["numInputRows"]]
+
+        stream = spark.readStream
+        assert rows_of_stream(stream.format("headwater"), "ours") == [2]
+        assert rows_of_stream(stream.format("kafka").options(**isolation), "theirs") == [2]
+        sender.commit_transaction()
+    assert rows_of_stream(stream.format("headwater"), "ours") == [1]
+    assert rows_of_stream(stream.format("kafka").options(**isolation), "theirs") == [1]
+
+
 def test_a_pattern_finds_its_topics_and_no_other(spark, kafka, topic, produce):
     first, second, other = topic("plum"), topic("plum"), topic("pear")
     for name in (first, second, other):

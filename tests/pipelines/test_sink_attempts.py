@@ -7,8 +7,8 @@ from headwater import Admin
 from headwater.pipelines.topic_sink import task_attempt as sink_task
 from headwater.pipelines.topic_sink.ledger import Ledger
 from headwater.pipelines.topic_sink.origin import RecordOrigin
-from headwater.pipelines.topic_sink.sink_plan import SinkPlan
-from headwater.pipelines.topic_sink.task_attempt import TaskAttempt, TopicWriteError
+from headwater.pipelines.topic_sink.sink_plan import SinkPlan, TopicWriteError
+from headwater.pipelines.topic_sink.task_attempt import TaskAttempt
 from tests.pipelines.read_back import records_of, values_of
 
 BATCH = 5

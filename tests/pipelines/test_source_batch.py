@@ -84,9 +84,3 @@ def test_what_a_batch_cannot_do_is_said_by_the_query(read, topic):
 def test_security_is_refused_with_a_clear_word(read, topic):
     with pytest.raises(PySparkException, match="TLS is not served yet"):
         read(topic(), **{"kafka.security.protocol": "SSL"}).count()
-
-
-def test_read_committed_is_taken(read, topic, produce):
-    name = topic()
-    produce(name, ["a"])
-    assert read(name, **{"kafka.isolation.level": "read_committed"}).count() == 1

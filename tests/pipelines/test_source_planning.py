@@ -1,5 +1,7 @@
 """What a query reads, asked of a real broker and without Spark: starts, ends, and what is lost."""
 
+import json
+
 import pytest
 
 import headwater
@@ -336,6 +338,81 @@ def test_a_target_time_makes_batches_grow_and_shrink(options, topic, produce):
     assert query.next_end(first, 1 << 40, None) == {here: 25_000}
 
 
+# -- transactions
+
+
+@pytest.fixture
+def transactional(bootstrap):
+    with headwater.Producer(bootstrap_servers=bootstrap, transactional_id="sources") as sender:
+        sender.init_transactions()
+        yield sender
+
+
+@pytest.fixture
+def open_transaction(topic, produce, transactional):
+    """A topic with two records, two of an open transaction, and one after them."""
+    name = topic()
+    produce(name, [b"a", b"b"])
+    transactional.begin_transaction()
+    transactional.send_many(name, [b"open 1", b"open 2"]).result()
+    produce(name, [b"c"])
+    yield name
+    if transactional._core.transactions.manager.state.name == "IN_TRANSACTION":
+        transactional.abort_transaction()
+
+
+def test_a_stream_waits_for_open_transactions_and_passes_aborted_ones_and_markers(
+    open_transaction, transactional, plan, values, bootstrap, produce
+):
+    here, query = (
+        TopicPartition(open_transaction, 0),
+        plan(open_transaction, startingOffsets="earliest"),
+    )
+    first, read = step(query, query.initial())
+    assert read == [(*here, 0, 2)]
+    assert step(query, first) == (first, [])
+    transactional.abort_transaction()
+    second, read = step(query, first)
+    assert read == [(*here, 2, 6)]
+    assert values(bootstrap, OffsetRange(*here, 0, 6)) == [b"a", b"b", b"c"]
+    assert values(bootstrap, OffsetRange(*here, 2, 4)) == []
+    assert values(bootstrap, OffsetRange(*here, 5, 6)) == [], "a marker alone"
+    with transactional.transaction():
+        transactional.send(open_transaction, b"d")
+    third, read = step(query, second)
+    assert (third, read) == ({here: 8}, [(*here, 6, 8)])
+    assert values(bootstrap, OffsetRange(*here, 0, 8)) == [b"a", b"b", b"c", b"d"]
+    assert step(query, third) == (third, [])
+
+
+def test_what_was_read_uncommitted_is_no_loss_and_may_still_be_chosen(
+    open_transaction, plan, batch_ranges
+):
+    here = TopicPartition(open_transaction, 0)
+    everything = {"kafka.isolation.level": "read_uncommitted"}
+    query = plan(open_transaction, startingOffsets="earliest", **everything)
+    end, _ = step(query, query.initial())
+    assert end == {here: 5}
+    assert step(plan(open_transaction), end) == (end, [])
+    assert batch_ranges(open_transaction) == [OffsetRange(*here, 0, 2)]
+    assert batch_ranges(open_transaction, **everything) == [OffsetRange(*here, 0, 5)]
+
+
+def test_a_batch_to_an_offset_beyond_an_open_transaction_waits_for_it(
+    open_transaction, batch_ranges, bootstrap
+):
+    chosen = to_json({TopicPartition(open_transaction, 0): 5})
+    (wanted,) = batch_ranges(open_transaction, endingOffsets=json.dumps(chosen))
+    assert wanted == OffsetRange(open_transaction, 0, 0, 5)
+    client = {"fetch_max_wait_ms": "10", "isolation_level": "read_committed"}
+    reader = RangeReader(
+        broker_client({"bootstrap_servers": bootstrap, **client}),
+        headers=False, fail_on_data_loss=True, timeout_ms=150,
+    )  # fmt: skip
+    with pytest.raises(TimedOutError, match="from offset 2 on: .*a transaction may be open"):
+        list(reader.read(wanted))
+
+
 # -- reading
 
 
@@ -357,7 +434,11 @@ def values():
     """The values of a range, read as executors read it."""
 
     def read(bootstrap, wanted, *, fail=True):
-        client = {"bootstrap_servers": bootstrap, "request_timeout_ms": "1000"}
+        client = {
+            "bootstrap_servers": bootstrap,
+            "request_timeout_ms": "1000",
+            "isolation_level": "read_committed",
+        }
         reader = RangeReader(
             broker_client(client), headers=False, fail_on_data_loss=fail, timeout_ms=20_000
         )

@@ -9,8 +9,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from headwater import Admin, TopicPartition
+from headwater.pipelines.topic_sink import topic_sink
+from headwater.pipelines.topic_sink.ledger import Ledger
+from headwater.pipelines.topic_sink.origin import RecordOrigin
 from headwater.pipelines.topic_sink.topic_sink import write_batch
-from tests.pipelines.read_back import records_of, values_of
+from tests.pipelines.read_back import committed_of, records_of
 
 HEADERS = "headers array<struct<key:string,value:binary>>"
 
@@ -30,7 +33,7 @@ def write(bootstrap):
 def copy(spark, bootstrap, tmp_path):
     """Copy a topic to another as a stream, all that there is; the query when it is through."""
 
-    def run(source, target, checkpoint="checkpoint", **options):
+    def run(source, target, checkpoint="checkpoint", sink=None, **options):
         chosen = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest", **options}
         query = (
             spark.readStream.format("headwater")
@@ -41,6 +44,7 @@ def copy(spark, bootstrap, tmp_path):
             .writeStream.format("headwater")
             .option("kafka.bootstrap.servers", bootstrap)
             .option("topic", target)
+            .options(**(sink or {}))
             .option("checkpointLocation", str(tmp_path / checkpoint))
             .trigger(availableNow=True)
             .start()
@@ -107,13 +111,33 @@ def test_what_cannot_be_written_is_refused_before_anything_is(spark, write, shap
         write(spark.createDataFrame([], shape), **options)
 
 
-def test_a_stream_leaves_one_origin_per_record_and_a_mark_per_batch(
+def test_a_stream_is_written_in_a_transaction_per_task_and_noted_in_groups(
     copy, topic, produce, bootstrap
 ):
     source, target = topic("source", partitions=2), topic("target", partitions=3)
     for number in range(2):
         produce(source, [f"{number}-{index}" for index in range(30)], partition=number)
     query = copy(source, target, maxOffsetsPerTrigger="40")
+    found = records_of(bootstrap, target, committed=True)
+    assert len({record.value for record in found}) == len(found) == 60
+    assert {record.headers for record in found} == {()}
+    held = marks(bootstrap, query.id)
+    assert {tuple(note.split(" ")[:2]) for _, note in held.values()} == {("done", "1")}
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        assert {at: offset for at, (offset, _) in held.items()} == admin.end_offsets(held)
+    for task in range(2):
+        parts = marks(bootstrap, f"{query.id}.{task}")
+        ((offset, note),) = parts.values()
+        assert (offset, tuple(note.split(" ")[:2])) == (1, ("part", "1"))
+
+
+def test_a_stream_without_transactions_has_the_origin_of_each_record_in_a_header(
+    copy, topic, produce, bootstrap
+):
+    source, target = topic("source", partitions=2), topic("target", partitions=3)
+    for number in range(2):
+        produce(source, [f"{number}-{index}" for index in range(30)], partition=number)
+    query = copy(source, target, maxOffsetsPerTrigger="40", sink={"transactions": "off"})
     found = records_of(bootstrap, target)
     assert len({record.value for record in found}) == len(found) == 60
     origins = {dict(record.headers)["headwater.origin"] for record in found}
@@ -142,13 +166,63 @@ def test_a_batch_of_foreach_batch_is_written_once_however_often_it_comes(spark, 
         run(batch_id)
     run(0, query="another")
     run(0, target=other)
-    assert len(values_of(bootstrap, name)) == 60
-    assert len(values_of(bootstrap, other)) == 20
+    assert len(committed_of(bootstrap, name)) == 60
+    assert len(committed_of(bootstrap, other)) == 20
     held = marks(bootstrap, f"q-{name}")
-    assert {(place.topic, note) for place, (_, note) in held.items()} == {
-        (name, "done 1"),
-        (other, "done 0"),
+    assert {(place.topic, *note.split(" ")[:2]) for place, (_, note) in held.items()} == {
+        (name, "done", "1"),
+        (other, "done", "0"),
     }
+
+
+def test_brokers_without_transactions_get_records_with_their_origin(
+    spark, topic, bootstrap, monkeypatch
+):
+    monkeypatch.setattr(topic_sink, "_transactional", set())
+    monkeypatch.setattr(topic_sink.Admin, "supports_transactions", lambda _: False)
+    name = topic()
+    frame = spark.range(3).select(F.col("id").cast("string").alias("value"))
+    for _ in range(2):
+        write_batch(frame, bootstrap_servers=bootstrap, topic=name, query=name, batch_id=0)
+    found = records_of(bootstrap, name)
+    assert [len(record.headers) for record in found] == [1, 1, 1]
+
+
+def test_a_driver_that_another_one_has_replaced_fails_and_names_its_query(
+    spark, topic, produce, bootstrap, tmp_path
+):
+    source, target = topic("source"), topic("target")
+    produce(source, map(str, range(4)))
+
+    def each(batch, batch_id):
+        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if batch_id == 1:
+            with Admin(bootstrap_servers=bootstrap) as admin:
+                origin = RecordOrigin(query, batch_id, 0)
+                Ledger(admin, query).claim(target, [0], origin, "the-second-driver")
+        write_batch(
+            batch.select("value"),
+            bootstrap_servers=bootstrap,
+            topic=target,
+            query=query,
+            batch_id=batch_id,
+        )
+
+    query = (
+        spark.readStream.format("headwater")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "2")
+        .load()
+        .writeStream.foreachBatch(each)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(PySparkException, match=f"query {query.id} is fenced.*stop one of the two"):
+        query.awaitTermination(60)
+    assert committed_of(bootstrap, target) == [b"0", b"1"]
 
 
 def test_rows_that_no_broker_takes_fail_the_write_with_the_reason(spark, write, topic, bootstrap):
@@ -160,7 +234,7 @@ def test_rows_that_no_broker_takes_fail_the_write_with_the_reason(spark, write, 
         assert admin.end_offsets([TopicPartition(name, 0)]) == {TopicPartition(name, 0): 0}
 
 
-def test_a_driver_killed_in_a_write_and_before_its_commit_writes_every_row_once(
+def test_killed_tasks_and_drivers_show_nothing_torn_and_write_every_row_once(
     copy, topic, produce, bootstrap, tmp_path
 ):
     source, target = topic("source", partitions=2), topic("target", partitions=2)
@@ -177,15 +251,15 @@ def test_a_driver_killed_in_a_write_and_before_its_commit_writes_every_row_once(
             )
             words.seek(0)
             assert done.returncode == -signal.SIGKILL, words.read()[-3000:]
-        return values_of(bootstrap, target)
+        return committed_of(bootstrap, target)
 
     half = crash("write")
-    assert 0 < len(half) < 200
-    assert len(set(half)) == len(half)
+    assert half == sorted(b"0-%d" % number for number in range(100)), "one task, whole"
+    assert len(records_of(bootstrap, target)) > 100, "the other task left what nobody sees"
     assert not list(checkpoint.glob("commits/[0-9]*"))
     first_batch = crash("commit")
     assert len(set(first_batch)) == len(first_batch) == 200
     assert not list(checkpoint.glob("commits/[0-9]*"))
     copy(source, target, maxOffsetsPerTrigger="200")
-    found = values_of(bootstrap, target)
+    found = committed_of(bootstrap, target)
     assert len(set(found)) == len(found) == 300

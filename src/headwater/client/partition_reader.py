@@ -129,6 +129,8 @@ class PartitionReader:
                 if found is not None:
                     return found
                 problem = "the broker sent no records"
+                if self._committed_only:
+                    problem += "; a transaction may be open (headwater transactions find-hanging)"
             except (KafkaError, OSError) as failed:
                 self._give_up()
                 if isinstance(failed, KafkaError) and failed.code in _FINAL:

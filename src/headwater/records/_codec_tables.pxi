@@ -94,3 +94,29 @@ def split_rows(keys, Py_ssize_t count, Py_ssize_t partitions):
         chosen.reserve(sizeof(row))
         chosen.put_int(row)
     return [(<Memory>chosen).take() for chosen in split]
+
+
+cdef inline uint64_t mixed(uint64_t bits) noexcept nogil:
+    bits = (bits ^ bits >> 30) * <uint64_t>0xBF58476D1CE4E5B9
+    bits = (bits ^ bits >> 27) * <uint64_t>0x94D049BB133111EB
+    return bits ^ bits >> 31
+
+
+def sum_rows(keys, values, Py_ssize_t count):
+    """A 64-bit sum over the rows of a table that does not depend on their order."""
+    cdef Rows key_rows = None if keys is None else Rows(keys)
+    cdef Rows value_rows = Rows(values)
+    cdef const uint8_t* at = NULL
+    cdef Py_ssize_t size
+    cdef Py_ssize_t row
+    cdef uint64_t bits
+    cdef uint64_t total = 0
+    for row in range(count):
+        bits = 1
+        if key_rows is not None:
+            size = key_rows.get(row, &at)
+            if size != ABSENT:
+                bits = mixed(2 + <uint64_t>hash_bytes(at, size))
+        size = value_rows.get(row, &at)
+        total += mixed(bits + (0 if size == ABSENT else 1 + <uint64_t>hash_bytes(at, size)))
+    return total

@@ -22,6 +22,7 @@ CONTRACT = [
     "murmur2",
     "read_end",
     "split_rows",
+    "sum_rows",
 ]
 JAVA = {
     b"21": -973932308,

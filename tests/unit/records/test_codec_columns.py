@@ -254,6 +254,22 @@ def test_rows_cannot_be_split_to_no_partition(codec):
         codec.split_rows(Column(array("i", [0, 1]), b"a"), 1, 0)
 
 
+def test_the_sum_of_rows_depends_on_each_row_and_not_on_their_order(codec):
+    def total(*rows):
+        keys, values = (pa.array(column, pa.binary()) for column in zip(*rows, strict=True))
+        return codec.sum_rows(column_of(keys), column_of(values), len(rows))
+
+    rows = [(b"k", b"1"), (None, b"4"), (b"k", None), (b"", b"")]
+    assert total(*rows) == total(*reversed(rows)) == 0xF13EAE89FB32E621
+    others = [(b"k", b"2"), (b"4", None), (b"1", b"k"), (None, None), (None, b""), (b"", None)]
+    assert len({total(row) for row in [*rows, *others]}) == len(rows) + len(others)
+    values = column_of(pa.array([b"1", b"4"], pa.binary()))
+    assert codec.sum_rows(None, values, 2) == total((None, b"1"), (None, b"4"))
+    assert codec.sum_rows(None, values, 2) != total((None, b"2"), (None, b"3"))
+    with pytest.raises(IndexError):
+        codec.sum_rows(None, values, 3)
+
+
 def large(first):
     """A batch whose columns are worth keeping the memory of."""
     records = [Record(n, NOW, b"k" * 9, b"%06d" % (first + n) * 9) for n in range(5000)]

@@ -145,9 +145,19 @@ class Admin:
         """Delete groups without members, and their offsets."""
         self._caller.run(self._core.groups.delete_groups(group_ids))
 
-    def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return every offset that a group has committed."""
-        return self._caller.run(self._core.groups.group_offsets(group_id))
+    def group_offsets(
+        self, group_id: str, partitions: Partitions | None = None, *, stable: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets that a group has committed, all of them by default.
+
+        Args:
+            group_id: The group.
+            partitions: Only these.
+            stable: Wait for open transactions that commit an offset of `partitions`.
+        """
+        return self._caller.run(
+            self._core.groups.group_offsets(group_id, partitions, stable=stable)
+        )
 
     def set_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
@@ -181,6 +191,10 @@ class Admin:
         )
 
     # -- transactions
+
+    def supports_transactions(self) -> bool:
+        """Return whether every broker of the cluster has transactions."""
+        return self._caller.run(self._core.transactions.supports_transactions())
 
     def list_transactions(
         self,

@@ -159,13 +159,31 @@ class GroupAdmin:
 
     # -- offsets
 
-    async def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    async def group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+        *,
+        stable: bool = False,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        request = OffsetFetchRequest(group_id=group_id, topics=None, require_stable=stable)
+        if partitions is not None:
+            request.topics = [
+                OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
+                for topic, numbers in by_topic(topic_partitions(partitions)).items()
+            ]
+
         async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
-            request = OffsetFetchRequest(group_id=group_id, topics=None)
             answer = await self._calls.ask_coordinator(
                 group_id, request, OffsetFetchResponse, _ONE_GROUP_UP_TO
             )
             await self._calls.raise_refusals([(group_id, answer.error_code, None)], group_id)
+            await self._calls.raise_refusals(
+                (f"{topic.name}-{row.partition_index}", row.error_code, None)
+                for topic in answer.topics
+                for row in topic.partitions
+                if row.error_code == E.UNSTABLE_OFFSET_COMMIT
+            )
             return {
                 TopicPartition(topic.name, row.partition_index): OffsetAndMetadata(
                     row.committed_offset, row.metadata or "", row.committed_leader_epoch

@@ -11,14 +11,20 @@ from headwater.client.connections import TRANSACTION
 from headwater.client.consumer.group.consumer_protocol import by_topic
 from headwater.client.consumer.record import topic_partition, topic_partitions
 from headwater.client.errors import failure
-from headwater.errors import E
+from headwater.errors import E, KafkaError
 from headwater.model import NO_OFFSET, TopicPartition
-from headwater.wire.messages.producers import DescribeProducersRequest, DescribeProducersResponse
+from headwater.wire.messages.producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    InitProducerIdRequest,
+)
 from headwater.wire.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    EndTxnRequest,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -69,6 +75,25 @@ class TransactionAdmin:
 
     def __init__(self, calls: AdminCalls) -> None:
         self._calls = calls
+
+    async def supports_transactions(self) -> bool:
+        needed = (InitProducerIdRequest(), EndTxnRequest(), TxnOffsetCommitRequest())
+
+        async def attempt() -> bool:
+            cluster = self._calls.cluster
+            await cluster.refresh()
+            for node in list(cluster.nodes.values()):
+                connection = await cluster.connection(node)
+                try:
+                    for request in needed:
+                        connection.version_for(request)
+                except KafkaError as lacking:
+                    if lacking.code is not E.UNSUPPORTED_VERSION:
+                        raise
+                    return False
+            return True
+
+        return await self._calls.retry("the versions of the brokers", attempt)
 
     # -- at coordinators
 

@@ -138,7 +138,8 @@ class AsyncSendWaits:
                 if core.sender.fatal is None:
                     if core.initialized:
                         await core.end_transaction(timeout_s)
-                    await self.flush(timeout_s)
+                    if core.sender.fatal is None:
+                        await self.flush(timeout_s)
             except TimedOutError:
                 pass  # the futures of those records fail below
             finally:

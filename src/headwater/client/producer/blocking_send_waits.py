@@ -168,7 +168,8 @@ class BlockingSendWaits:
             if core.unusable is None and core.sender.fatal is None:
                 if core.initialized:
                     self.thread.call(core.end_transaction(timeout))
-                self.flush(timeout)
+                if core.sender.fatal is None:
+                    self.flush(timeout)
         except (TimedOutError, ClosedError):
             pass  # the futures of those records fail below
         finally:

@@ -115,11 +115,11 @@ def table_loads(
     batch: RecordBatch, key: str | None, value: str, timestamp: int, partitions: int
 ) -> Iterator[Load]:
     """Return the rows of an Arrow record batch by partition, without a Python object per row."""
-    values = _column(batch, value)
+    values = table_column(batch, value)
     if key is None:
         yield _rows(None, timestamp, None, values, batch.num_rows, batch.num_rows)
         return
-    keys = _column(batch, key)
+    keys = table_column(batch, key)
     *keyed, keyless = split_rows(keys, batch.num_rows, partitions)
     for partition, rows in enumerate(keyed):
         if rows:
@@ -142,7 +142,8 @@ def _rows(
     return Load(partition, fill, count)
 
 
-def _column(batch: RecordBatch, name: str) -> Column:
+def table_column(batch: RecordBatch, name: str) -> Column:
+    """Return a column of bytes or text as the codec reads it."""
     import pyarrow
     from pyarrow import types
 

@@ -96,8 +96,12 @@ def _type_of(field: str, kind: str) -> DataType:
 
 
 def _values(topic: str, bootstrap_servers: str) -> Iterable[bytes]:
-    """Yield values from the beginning of each partition up to its current end."""
-    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+    """Yield committed values from the beginning of each partition up to its current end."""
+    with Consumer(
+        bootstrap_servers=bootstrap_servers,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as consumer:
         places = [(topic, number) for number in consumer.partitions_for(topic)]
         ends = consumer.end_offsets(places)
         consumer.assign(places)

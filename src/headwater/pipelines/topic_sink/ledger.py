@@ -1,27 +1,42 @@
-"""Records how far a query has written its topics, as marks in the group `headwater-sink.<query>`.
+"""Records how far a query has written its topics, as offsets of consumer groups.
 
-The group's offsets are the end of the last finished batch, so only later records can belong to a
-repeated batch. Nothing is ever deleted here.
+The group `headwater-sink.<query>` has a mark for each topic. Its offsets are the end of the last
+finished batch, so only later records can belong to a repeated batch. With transactions, the group
+`headwater-sink.<query>.<task>` has the last part entry of that task. Nothing is ever deleted here.
 """
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from headwater.client.admin import BlockingAdmin as Admin
 from headwater.client.consumer.record import OffsetAndMetadata
-from headwater.errors import KafkaError
+from headwater.client.errors import ClientError
+from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from headwater.pipelines.topic_sink.origin import (
     BatchState,
     Mark,
+    PartEntry,
     PriorWrites,
     RecordOrigin,
+    claim_by,
     prior_writes,
     read_mark,
+    read_part_entry,
+    untold_writes,
 )
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Held = dict[TopicPartition, OffsetAndMetadata]
+
+
+class QueryFencedError(ClientError):
+    """Another driver of the same query has taken over."""
+
+    CODE = E.PRODUCER_FENCED
 
 
 class Opening(NamedTuple):
@@ -32,17 +47,40 @@ class Opening(NamedTuple):
     """Where the tail of each partition begins; a missing partition is read from its beginning."""
 
 
+def part_group(origin: RecordOrigin) -> str:
+    """Return the group of a task's part entries, which is its transactional id too."""
+    return f"headwater-sink.{origin.query}.{origin.task}"
+
+
+def part_place(topic: str) -> TopicPartition:
+    """Return the partition for which the group of a task has the part entry of a topic."""
+    return TopicPartition(topic, 0)
+
+
 class Ledger:
     """The marks of one query."""
 
     def __init__(self, admin: Admin, query: str) -> None:
         self.group = f"headwater-sink.{query}"
+        self._query = query
         self._admin = admin
 
     def open(
         self, topic: str, partitions: Iterable[int], origin: RecordOrigin, run: str, attempt: int
     ) -> Opening:
-        """Begin to write a batch and mark it in the group.
+        """Begin to write a batch without transactions and mark it in the group."""
+        mark, starts = self._begin(topic, partitions)
+        found = prior_writes(mark, origin.batch, run, attempt)
+        if found is not PriorWrites.EVERYTHING and (
+            mark is None or mark.batch < origin.batch or mark.transactional
+        ):
+            self._mark(starts, Mark(BatchState.BEGUN, origin.batch, run))
+        return Opening(found, starts)
+
+    def _begin(
+        self, topic: str, partitions: Iterable[int]
+    ) -> tuple[Mark | None, Mapping[TopicPartition, int]]:
+        """Return the mark of a topic and where its tail begins.
 
         A query that is new to the topic begins at its end. The end is looked up before the group is
         read a second time: a task that still finds no mark has an end from before the first record
@@ -53,28 +91,33 @@ class Ledger:
             ends = self._admin.end_offsets(TopicPartition(topic, row) for row in partitions)
             held = self._held(topic)
             if not held:
-                self._mark(ends, Mark(BatchState.BEGUN, origin.batch, run))
-                return Opening(PriorWrites.NOTHING, ends)
-        mark = _mark_of(held)
-        starts = {place: row.offset for place, row in held.items()}
-        if mark is None or mark.batch < origin.batch:
-            self._mark(starts, Mark(BatchState.BEGUN, origin.batch, run))
-        return Opening(prior_writes(mark, origin.batch, run, attempt), starts)
+                return None, ends
+        return _mark_of(held), {place: row.offset for place, row in held.items()}
 
     def last_batch(self, topic: str) -> int:
         """Return the highest batch that is written or being written to the topic; -1 if none."""
         mark = _mark_of(self._held(topic))
         return -1 if mark is None else mark.batch
 
-    def finish(self, topics: Iterable[str], batch: int) -> None:
-        """Mark the batch as done in these topics; the next tail begins at their ends."""
+    def finish(self, topics: Iterable[str], batch: int, run: str | None = None) -> None:
+        """Mark the batch as done in these topics; the next tail begins at their ends.
+
+        With transactions, `run` is the run that wrote it.
+        """
         views = self._admin.describe_topics(topics)
         ends = self._admin.end_offsets(
             TopicPartition(name, row.partition)
             for name, view in views.items()
             for row in view.partitions
         )
-        self._mark(ends, Mark(BatchState.DONE, batch))
+        if run is None:
+            self._mark(ends, Mark(BatchState.DONE, batch))
+            return
+        held = self._admin.group_offsets(self.group)
+        for topic in views:
+            mark = self._owned(topic, _of_topic(held, topic), run)
+            done = claim_by(mark, batch, run)._replace(state=BatchState.DONE, transactional=True)
+            self._mark(_of_topic(ends, topic), done)
 
     def tear(self, topics: Iterable[str], batch: int) -> None:
         """Mark that a task failed, so that later attempts read back before they write."""
@@ -92,9 +135,58 @@ class Ledger:
                     "topic %s: batch %d could not be marked as torn: %s", topic, batch, problem
                 )
 
-    def _held(self, topic: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        rows = self._admin.group_offsets(self.group)
-        return {place: row for place, row in rows.items() if place.topic == topic}
+    # -- with transactions
+
+    def claim(
+        self, topic: str, partitions: Iterable[int], origin: RecordOrigin, run: str
+    ) -> Opening:
+        """Begin to write a batch with transactions; the latest run to claim it fences the others.
+
+        Raises QueryFencedError if another run has replaced this one.
+        """
+        mark, starts = self._begin(topic, partitions)
+        if mark is not None and run in mark.earlier:
+            raise self._fenced(topic, mark)
+        found = untold_writes(mark, origin.batch)
+        if found is not PriorWrites.EVERYTHING and (
+            mark is None or mark.batch < origin.batch or mark.run != run
+        ):
+            self._mark(starts, claim_by(mark, origin.batch, run))
+        return Opening(found, starts)
+
+    def check_owner(self, topic: str, run: str) -> None:
+        """Raise QueryFencedError if another run has claimed the topic."""
+        self._owned(topic, self._held(topic), run)
+
+    def part_entry(self, origin: RecordOrigin, topic: str, *, stable: bool) -> PartEntry | None:
+        """Return the last part entry of a task for a topic.
+
+        With `stable` it waits until the transaction that may change it has ended.
+        """
+        place = part_place(topic)
+        held = self._admin.group_offsets(part_group(origin), [place], stable=stable)
+        return read_part_entry(held[place].metadata) if place in held else None
+
+    def is_writing(self, origin: RecordOrigin) -> bool:
+        """Return whether a transaction of a task is open."""
+        name = part_group(origin)
+        return self._admin.describe_transactions([name])[name].state == "Ongoing"
+
+    def _owned(self, topic: str, held: Held, run: str) -> Mark | None:
+        mark = _mark_of(held)
+        if mark is not None and mark.run != run:
+            raise self._fenced(topic, mark)
+        return mark
+
+    def _fenced(self, topic: str, mark: Mark) -> QueryFencedError:
+        return QueryFencedError(
+            f"query {self._query} is fenced: another driver of it has taken over topic {topic} in "
+            f"batch {mark.batch}; stop one of the two, or give this one a new checkpoint to run it as "
+            f"another query"
+        )
+
+    def _held(self, topic: str) -> Held:
+        return _of_topic(self._admin.group_offsets(self.group), topic)
 
     def _mark(self, offsets: Mapping[TopicPartition, int], mark: Mark) -> None:
         note = mark.text()
@@ -104,7 +196,11 @@ class Ledger:
         )
 
 
-def _mark_of(held: Mapping[TopicPartition, OffsetAndMetadata]) -> Mark | None:
+def _of_topic(rows: Mapping[TopicPartition, T], topic: str) -> dict[TopicPartition, T]:
+    return {place: row for place, row in rows.items() if place.topic == topic}
+
+
+def _mark_of(held: Held) -> Mark | None:
     """Return the mark of a topic: the newest of its partitions, some of which may lag behind."""
     marks = [mark for row in held.values() if (mark := read_mark(row.metadata))]
     return max(marks, key=lambda mark: mark.batch, default=None)

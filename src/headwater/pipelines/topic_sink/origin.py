@@ -1,8 +1,8 @@
-"""The origin of written records, by which a repeated task finds its own records again.
+"""What a sink notes of its writes, by which a repeated task knows what it has written. Pure.
 
-Pure: headers, marks and decisions, no broker. A record that a streaming sink writes has one header,
-`headwater.origin`, with "query/batch/task/index". A mark is the metadata of the offsets that the
-sink's group commits: it says how far the query is with a topic.
+A mark is the metadata of the offsets that the sink's group commits: it says how far the query is with
+a topic. With transactions, each task notes a part entry beside its records. Without them, each record
+has a header `headwater.origin` with "query/batch/task/index", by which a task finds its records again.
 """
 
 from collections import Counter
@@ -83,19 +83,46 @@ class Mark(NamedTuple):
     state: BatchState
     batch: int
     run: str = ""
+    """The run of the query that writes the batch."""
+    earlier: tuple[str, ...] = ()
+    """Runs that a later one has replaced, the last one first; they must not write any more."""
+    transactional: bool = False
+    """Whether all writes of the batch were transactions."""
+
+    def covers(self, batch: int) -> bool:
+        """Return whether all of a batch is in the topic."""
+        return self.batch > batch or (self.batch == batch and self.state is BatchState.DONE)
 
     def text(self) -> str:
         """Return the mark as offset metadata."""
-        return " ".join(filter(None, (self.state.value, str(self.batch), self.run)))
+        words = [self.state.value, str(self.batch), self.run]
+        if self.transactional or self.earlier:
+            words += [_TRANSACTIONAL if self.transactional else _PLAIN, *self.earlier]
+        return " ".join(filter(None, words))
+
+
+_TRANSACTIONAL: Final = "tx"
+_PLAIN: Final = "plain"
+_RUNS_KEPT: Final = 16
 
 
 def read_mark(text: str) -> Mark | None:
     """Parse offset metadata; None if no sink wrote it."""
     try:
-        state, batch, *run = text.split(" ")
-        return Mark(BatchState(state), int(batch), run[0] if run else "")
+        state, batch, *rest = text.split(" ")
+        run, mode, *earlier = (*rest, "", "")[: max(2, len(rest))]
+        return Mark(BatchState(state), int(batch), run, tuple(earlier), mode == _TRANSACTIONAL)
     except ValueError:
         return None
+
+
+def claim_by(mark: Mark | None, batch: int, run: str) -> Mark:
+    """Return the mark with which a run takes a batch over."""
+    if mark is None:
+        return Mark(BatchState.BEGUN, batch, run, transactional=True)
+    earlier = tuple(each for each in (mark.run, *mark.earlier) if each and each != run)
+    plain = mark.batch == batch and not mark.transactional
+    return Mark(BatchState.BEGUN, batch, run, earlier[:_RUNS_KEPT], not plain)
 
 
 class PriorWrites(Enum):
@@ -109,6 +136,15 @@ class PriorWrites(Enum):
     """The batch is finished."""
 
 
+def untold_writes(mark: Mark | None, batch: int) -> PriorWrites:
+    """Return what may be in the topic of a batch beside what its part entries tell."""
+    if mark is None or mark.batch < batch:
+        return PriorWrites.NOTHING
+    if mark.covers(batch):
+        return PriorWrites.EVERYTHING
+    return PriorWrites.NOTHING if mark.transactional else PriorWrites.PERHAPS
+
+
 def prior_writes(mark: Mark | None, batch: int, run: str, attempt: int) -> PriorWrites:
     """Return what may be in the topic of a task's batch when an attempt begins.
 
@@ -117,7 +153,30 @@ def prior_writes(mark: Mark | None, batch: int, run: str, attempt: int) -> Prior
     """
     if mark is None:
         return PriorWrites.NOTHING
-    if mark.batch > batch or mark == Mark(BatchState.DONE, batch):
+    if mark.covers(batch):
         return PriorWrites.EVERYTHING
     fresh = mark.batch < batch or mark == Mark(BatchState.BEGUN, batch, run)
     return PriorWrites.NOTHING if fresh and attempt == 0 else PriorWrites.PERHAPS
+
+
+class PartEntry(NamedTuple):
+    """What a task wrote of a batch to a topic; committed in the same transaction."""
+
+    batch: int
+    run: str
+    rows: int
+    total: int
+    """A sum over the rows that does not depend on their order."""
+
+    def text(self) -> str:
+        """Return the entry as offset metadata."""
+        return f"part {self.batch} {self.run} {self.rows} {self.total:016x}"
+
+
+def read_part_entry(text: str) -> PartEntry | None:
+    """Parse offset metadata; None if no task wrote it."""
+    try:
+        word, batch, run, rows, total = text.split(" ")
+        return PartEntry(int(batch), run, int(rows), int(total, 16)) if word == "part" else None
+    except ValueError:
+        return None

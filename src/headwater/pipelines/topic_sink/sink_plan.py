@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import Any, Final
 
 import pyarrow
+import pyarrow.compute
 from pyspark.errors import PySparkValueError
 from pyspark.sql.types import (
     ArrayType,
@@ -19,15 +20,18 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from headwater.client.errors import ClientError
 from headwater.config.client import AdminSettings, ProducerSettings
 from headwater.config.keys import ConfigError, nearest
+from headwater.errors import E
 from headwater.model import topic_name_problem
 from headwater.pipelines.topic_sink.origin import Pair, Pairs, without_origin
 
 SERVERS: Final = "kafka.bootstrap.servers"
 QUERY: Final = "originQuery"
 BATCH: Final = "originBatch"
-OWN: Final = (SERVERS, "topic", "includeHeaders", QUERY, BATCH)
+TRANSACTIONS: Final = "transactions"
+OWN: Final = (SERVERS, "topic", "includeHeaders", QUERY, BATCH, TRANSACTIONS)
 SPARKS: Final = frozenset({"checkpointlocation", "path", "outputmode", "queryname", "truncate"})
 """Options that Spark adds to the sink's own."""
 PROMISED: Final = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
@@ -41,6 +45,12 @@ class SinkError(PySparkValueError):
     """The options or columns of a topic sink are wrong; the message says how."""
 
 
+class TopicWriteError(ClientError):
+    """Rows could not be stored; the message says why."""
+
+    CODE = E.UNKNOWN_SERVER_ERROR
+
+
 @dataclass(frozen=True)
 class SinkPlan:
     """The checked options and columns of a sink, sent to every task."""
@@ -52,6 +62,8 @@ class SinkPlan:
     columns: frozenset[str]
     query: str | None = None
     batch: int | None = None
+    transactional: bool = True
+    """Whether to write transactions, if the brokers have them."""
 
     @property
     def client(self) -> dict[str, Any]:
@@ -64,8 +76,25 @@ class SinkPlan:
 
     @property
     def plain(self) -> bool:
-        """Whether rows are keys and values for one topic, and nothing else."""
-        return self.topic is not None and not self.columns & {"headers", "partition"}
+        """Whether rows are keys and values, and nothing else but a topic."""
+        return not self.columns & {"headers", "partition"}
+
+    def by_topic(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        """Return the rows of an Arrow batch for each topic."""
+        if self.topic is not None:
+            yield self.topic, batch
+            return
+        names = batch.column("topic").cast(pyarrow.string())
+        if names.null_count:
+            raise TopicWriteError("the column topic of a row is null: name a topic for every row")
+        chosen = names.unique().to_pylist()
+        for name in chosen:
+            whole = len(chosen) == 1
+            yield name, batch if whole else batch.filter(pyarrow.compute.equal(names, name))
+
+    def others(self, batch: Any) -> Iterator[tuple[int | None, Pairs]]:
+        """Return the partition and the headers of each row of an Arrow batch."""
+        return ((partition, headers) for _, partition, _, _, headers in self.rows(batch))
 
     def rows(self, batch: Any) -> Iterator[Row]:
         """Return the records of an Arrow batch."""
@@ -111,7 +140,14 @@ def plan_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
     if topic is not None and (problem := topic_name_problem(topic)):
         raise SinkError(f"option topic: {problem}")
     columns = _columns(schema, topic)
-    return SinkPlan(_producer(given), topic, columns, given.get(QUERY.lower()), _batch(given))
+    return SinkPlan(
+        _producer(given),
+        topic,
+        columns,
+        given.get(QUERY.lower()),
+        _batch(given),
+        transactional=_transactions(given),
+    )
 
 
 def _check_names(given: Mapping[str, str]) -> None:
@@ -128,6 +164,15 @@ def _batch(given: Mapping[str, str]) -> int | None:
     if batch is not None and not batch.isdigit():
         raise SinkError(f"{BATCH} must be the number of a batch, not {batch!r}")
     return None if batch is None else int(batch)
+
+
+def _transactions(given: Mapping[str, str]) -> bool:
+    chosen = given.get(TRANSACTIONS, "auto")
+    if chosen not in ("auto", "off"):
+        raise SinkError(
+            f"option {TRANSACTIONS} is auto (if the brokers have them) or off, not {chosen!r}"
+        )
+    return chosen == "auto"
 
 
 def _producer(given: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""One attempt of one task: writes its rows to topics, except those that are there already.
+"""One attempt of one task without transactions: writes its rows, except those that are there already.
 
 A failing attempt waits for its requests in flight before it reports: the next attempt reads the tail
 and must find their records.
@@ -16,11 +16,10 @@ import pyarrow
 from pyspark.sql.datasource import WriterCommitMessage
 
 from headwater.client.admin import BlockingAdmin as Admin
-from headwater.client.errors import ClientError
 from headwater.client.producer.blocking import Producer
 from headwater.client.producer.bulk import SentMany
 from headwater.client.producer.futures import SendFuture
-from headwater.errors import E, KafkaError
+from headwater.errors import KafkaError
 from headwater.pipelines.topic_sink.ledger import Ledger
 from headwater.pipelines.topic_sink.origin import (
     HEADER,
@@ -30,7 +29,7 @@ from headwater.pipelines.topic_sink.origin import (
     RecordOrigin,
 )
 from headwater.pipelines.topic_sink.read_back import read_back
-from headwater.pipelines.topic_sink.sink_plan import SinkPlan
+from headwater.pipelines.topic_sink.sink_plan import SinkPlan, TopicWriteError
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +38,6 @@ UNDER_WAY: Final = 8
 LATE_WRITE_S: Final = 0.5
 """The last request of a task that was killed may reach the log after the task is gone."""
 FLUSH_S: Final = 5.0
-
-
-class TopicWriteError(ClientError):
-    """Rows could not be stored; the message says why."""
-
-    CODE = E.UNKNOWN_SERVER_ERROR
 
 
 @dataclass
@@ -57,6 +50,8 @@ class Written(WriterCommitMessage):
     found: int
     """Rows that were in the topic already."""
     origin: RecordOrigin | None
+    run: str | None = None
+    """The run of the query, if the task wrote a transaction."""
 
 
 class TaskAttempt:

@@ -1,13 +1,16 @@
 """Writes rows to topics: `df.write.format("headwater")` and `df.writeStream.format("headwater")`.
 
 A stream is written exactly once if a repeated batch has the same rows in the same tasks, and at
-least once otherwise. Written records are never deleted, not even in `abort`, which Spark also calls
-after a commit that took effect and then failed.
+least once otherwise. Each task commits a transaction of its own, if the brokers have them. Written
+records are never deleted, not even in `abort`, which Spark also calls after a commit that took effect
+and then failed.
 """
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import pyarrow
@@ -32,6 +35,7 @@ from headwater.pipelines.topic_sink.sink_plan import (
     plan_sink,
 )
 from headwater.pipelines.topic_sink.task_attempt import TaskAttempt, Written
+from headwater.pipelines.topic_sink.transactional_attempt import TransactionalAttempt
 from headwater.seams.randomness import SystemRandomness
 
 log = logging.getLogger(__name__)
@@ -40,10 +44,13 @@ Messages = list[WriterCommitMessage | None]
 
 _QUERY_PROPERTY = "sql.streaming.queryId"
 _BATCH_PROPERTY = "streaming.sql.batchId"
-_TOPICS_DDL = "topics ARRAY<STRING>"
+_GROUP_PROPERTY = "spark.jobGroup.id"
+_TASK_DDL = "topics ARRAY<STRING>, run STRING"
 _TOPICS_TYPE = pyarrow.list_(pyarrow.string())
 _warned: set[str] = set()
 """Queries for which this process has logged the guarantee."""
+_transactional: set[str] = set()
+"""Clusters that have transactions."""
 
 
 def stream_writer(
@@ -53,7 +60,7 @@ def stream_writer(
     asked = plan_sink(options, schema)
     if asked.query is not None:
         raise SinkError(f"{QUERY} and {BATCH} are for batch writes: remove them for a stream")
-    return TopicStreamWriter(asked)
+    return TopicStreamWriter(_as_supported(asked))
 
 
 def batch_writer(
@@ -62,7 +69,8 @@ def batch_writer(
     """Return the sink of `df.write`."""
     if overwrite:
         raise SinkError("a topic cannot be overwritten: use mode('append')")
-    return TopicBatchWriter(plan_sink(options, schema))
+    asked = plan_sink(options, schema)
+    return TopicBatchWriter(asked if asked.query is None else _as_supported(asked))
 
 
 def write_batch(
@@ -92,9 +100,10 @@ def write_batch(
     chosen = {**(options or {}), SERVERS: bootstrap_servers, QUERY: query, BATCH: str(batch_id)}
     if topic is not None:
         chosen["topic"] = topic
-    asked = plan_sink(chosen, df.schema)
-    topics = df.mapInArrow(partial(_run_task, asked, _new_run()), _TOPICS_DDL).collect()
-    _mark_done(asked, query, batch_id, {name for row in topics for name in row["topics"]})
+    asked = _as_supported(plan_sink(chosen, df.schema))
+    rows = df.mapInArrow(partial(_run_task, asked, _new_run()), _TASK_DDL).collect()
+    topics = {name for row in rows for name in row["topics"]}
+    _mark_done(asked, query, batch_id, topics, next((row["run"] for row in rows), None))
 
 
 class TopicBatchWriter(DataSourceArrowWriter):
@@ -151,7 +160,15 @@ def _write(
     origin = None
     if query is not None and batch is not None:
         origin = RecordOrigin(query, batch, context.partitionId())
-    with TaskAttempt(asked, origin, run, context.attemptNumber()) as attempt:
+    group = context.getLocalProperty(_GROUP_PROPERTY)
+    if group and context.getLocalProperty(_QUERY_PROPERTY):
+        run = sha256(group.encode()).hexdigest()[:12]  # Spark's id of this run of the query
+    attempt: TaskAttempt | TransactionalAttempt
+    if origin is not None and asked.transactional:
+        attempt = TransactionalAttempt(asked, origin, run)
+    else:
+        attempt = TaskAttempt(asked, origin, run, context.attemptNumber())
+    with attempt:
         for rows in iterator:
             attempt.send(rows)
         return attempt.finish()
@@ -160,20 +177,38 @@ def _write(
 def _run_task(asked: SinkPlan, run: str, batches: Iterator[Any]) -> Iterator[Any]:
     """Write the rows of one task of `write_batch`; yield the names of its topics."""
     written = _write(asked, batches, asked.query, asked.batch, run)
-    yield pyarrow.record_batch([pyarrow.array([written.topics], _TOPICS_TYPE)], names=["topics"])
+    columns = [
+        pyarrow.array([written.topics], _TOPICS_TYPE),
+        pyarrow.array([written.run], "string"),
+    ]
+    yield pyarrow.record_batch(columns, names=["topics", "run"])
 
 
 def _finish(asked: SinkPlan, messages: Messages, batch: int) -> None:
     done = [message for message in messages if isinstance(message, Written)]
-    query = next((message.origin.query for message in done if message.origin), None)
-    if query is not None:
-        _mark_done(asked, query, batch, {topic for message in done for topic in message.topics})
+    first = next((message for message in done if message.origin), None)
+    if first is not None and first.origin is not None:
+        topics = {topic for message in done for topic in message.topics}
+        _mark_done(asked, first.origin.query, batch, topics, first.run)
 
 
-def _mark_done(asked: SinkPlan, query: str, batch: int, topics: Collection[str]) -> None:
+def _mark_done(
+    asked: SinkPlan, query: str, batch: int, topics: Collection[str], run: str | None
+) -> None:
     if topics:
         with Admin(**asked.client) as admin:
-            Ledger(admin, query).finish(sorted(topics), batch)
+            Ledger(admin, query).finish(sorted(topics), batch, run)
+
+
+def _as_supported(asked: SinkPlan) -> SinkPlan:
+    """Return the plan with transactions only if all brokers have them; on the driver."""
+    servers = str(asked.client.get("bootstrap_servers"))
+    if asked.transactional and servers not in _transactional:
+        with Admin(**asked.client) as admin:
+            if not admin.supports_transactions():
+                return replace(asked, transactional=False)
+        _transactional.add(servers)
+    return asked
 
 
 def _context() -> TaskContext:

@@ -41,6 +41,7 @@ class BrokerClient:
         self._cluster: Cluster = self._thread.call(self._made())
         committed_only = settings.isolation_level == "read_committed"
         self._lookups = OffsetLookups(self._cluster, committed_only=committed_only)
+        self._all_lookups = OffsetLookups(self._cluster)
 
     async def _made(self) -> Cluster:
         return Cluster(
@@ -75,6 +76,15 @@ class BrokerClient:
     def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
         """Return the offset after the last visible record of each partition."""
         return self._ends(partitions, LATEST)
+
+    def log_ends(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Return the offset after the last record of each partition, visible or not.
+
+        With read_committed, records of an open transaction and all after them are not visible.
+        """
+        if not partitions:
+            return {}
+        return self._call(self._all_lookups.ends(partitions, LATEST), "the ends of partitions")
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after a time; None if no record is that new."""

@@ -185,6 +185,7 @@ def _client(options: Mapping[str, str]) -> dict[str, str]:
         if key in _REFUSED:
             raise ConfigError(f"{_PREFIX}{key} cannot be set: {_REFUSED[key]}")
         found[key.replace(".", "_")] = value
+    found.setdefault("isolation_level", "read_committed")
     if "bootstrap_servers" not in found:
         raise ConfigError("kafka.bootstrap.servers is missing: name at least one broker, HOST:PORT")
     ConsumerSettings.of(found)

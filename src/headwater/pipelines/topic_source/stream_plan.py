@@ -138,7 +138,7 @@ class StreamPlan:
                 name for name, known in seen.ids.items() if self._ids.get(name, known) != known
             }
             self._same = seen.ids.keys() & self._ids.keys() - self._anew
-            latest = self._view.brokers.latest(seen.partitions)
+            latest = self._view.visible_ends(seen.partitions, start)
             behind = any(latest.get(where, 0) < offset for where, offset in start.items())
             if not behind or attempt >= self._options.lookups:
                 self._ids.update(seen.ids)

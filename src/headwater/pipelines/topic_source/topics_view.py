@@ -77,6 +77,18 @@ class TopicsView:
         """Look up the first offsets and the ends."""
         return OffsetBounds(self.brokers.earliest(partitions), self.brokers.latest(partitions))
 
+    def visible_ends(self, partitions: Collection[TopicPartition], read: Offsets) -> Offsets:
+        """Look up where a stream may read to; `read` is how far it has read.
+
+        A stream that has read beyond an open transaction, before it was told to read only what is
+        committed, has lost nothing: it waits.
+        """
+        latest = self.brokers.latest(partitions)
+        behind = [where for where, end in latest.items() if end < read.get(where, 0)]
+        for where, end in self.brokers.log_ends(behind).items():
+            latest[where] = max(latest[where], min(end, read[where]))
+        return latest
+
     # -- bounds
 
     def starts(self, bound: Bound, ends: OffsetBounds) -> Offsets:
@@ -137,19 +149,24 @@ class TopicsView:
     # -- batch queries
 
     def between(self, starts: Offsets, stops: Offsets, ends: OffsetBounds) -> list[OffsetRange]:
-        """Return the ranges of a batch query; missing records count as lost."""
+        """Return the ranges of a batch query; missing records count as lost.
+
+        Records of open transactions are not missing: the tasks wait for them.
+        """
         found = []
+        beyond = [each for each in starts if max(starts[each], stops[each]) > ends.latest[each]]
+        latest = {**ends.latest, **self.brokers.log_ends(beyond)}
         for where in sorted(starts):
             start, stop = starts[where], stops[where]
             if start > stop and stop < ends.latest[where]:
                 raise ConfigError(
                     f"{where}: the ending offset {stop} is before the starting offset {start}"
                 )
-            first, last = max(start, ends.earliest[where]), min(stop, ends.latest[where])
+            first, last = max(start, ends.earliest[where]), min(stop, latest[where])
             if first > start and stop > start:
                 lost = f"{where}: offsets {start} to {min(first, stop) - 1} are gone"
                 self.lost(f"{lost}: the partition begins at {ends.earliest[where]} now")
-            if last < stop or start > last:
+            if last < stop or start > latest[where]:
                 self.lost(f"{where}: it ends at {last}, before offset {max(start, stop)}")
             if first < last:
                 found.append(OffsetRange(where.topic, where.partition, first, last))

@@ -47,3 +47,4 @@ encode_columns = chosen.encode_columns
 murmur2 = chosen.murmur2
 read_end = chosen.read_end
 split_rows = chosen.split_rows
+sum_rows = chosen.sum_rows

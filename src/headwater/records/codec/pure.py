@@ -6,6 +6,7 @@ from headwater.records.codec.pure_columns import (
     decode_columns,
     encode_columns,
     split_rows,
+    sum_rows,
 )
 from headwater.records.codec.pure_reader import decode_batch
 from headwater.records.codec.pure_runs import decode_run, read_end
@@ -21,4 +22,5 @@ __all__ = [
     "murmur2",
     "read_end",
     "split_rows",
+    "sum_rows",
 ]

@@ -18,6 +18,8 @@ from headwater.records.header_fields import LEADER_EPOCH
 from headwater.records.record import Header
 from headwater.records.rules import INT64_MAX, MAX_UNCOMPRESSED_BYTES
 
+_ALL_BITS = (1 << 64) - 1
+
 
 class ColumnReader:
     """Collects columns batch by batch, from one or several partitions."""
@@ -159,6 +161,23 @@ def split_rows(keys: Column, count: int, partitions: int) -> list[bytearray]:
         place = partitions if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
         rows[place].append(row)
     return [bytearray(indices.tobytes()) for indices in rows]
+
+
+def sum_rows(keys: Column | None, values: Column, count: int) -> int:
+    """Return a 64-bit sum over the rows of a table that does not depend on their order."""
+    key_at, value_at = _fields(keys) if keys else _null, _fields(values)
+    total = 0
+    for row in range(count):
+        key, value = key_at(row), value_at(row)
+        bits = 1 if key is None else _mixed(2 + (murmur2(key) & 0xFFFFFFFF))
+        total += _mixed(bits + (0 if value is None else 1 + (murmur2(value) & 0xFFFFFFFF)))
+    return total & _ALL_BITS
+
+
+def _mixed(bits: int) -> int:
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & _ALL_BITS
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & _ALL_BITS
+    return bits ^ bits >> 31
 
 
 def _fields(column: Column) -> Callable[[int], bytes | None]:

@@ -23,6 +23,8 @@ class Topics(TopicsView):
         self._options = options
         self.brokers = self
         self.end = end
+        self.hidden = 0
+        """Records after the end that are not committed."""
         self.id = b"1" * 16
 
     def seen(self):
@@ -33,6 +35,9 @@ class Topics(TopicsView):
 
     def latest(self, partitions):
         return dict.fromkeys(partitions, self.end)
+
+    def log_ends(self, partitions):
+        return dict.fromkeys(partitions, self.end + self.hidden)
 
     def pause(self, interval_ms):
         pass
@@ -66,6 +71,16 @@ def test_a_log_that_was_cut_is_not_read_again_from_its_beginning():
     view.end = 103
     onward = plan.next_end(end, None, None)
     assert [tuple(one) for one in plan.ranges(end, onward)] == [("t", 0, 100, 103)]
+
+
+def test_an_open_transaction_below_what_was_read_is_no_loss():
+    plan, view = planned(100, startingOffsets="earliest")
+    end = plan.next_end(plan.initial(), None, None)
+    view.end, view.hidden = 90, 20  # what was read uncommitted is now read committed
+    assert plan.next_end(end, None, None) == end
+    assert plan.ranges(end, end) == []
+    view.end, view.hidden = 103, 8
+    assert plan.next_end(end, None, None) == {HERE: 103}
 
 
 def test_a_log_that_was_cut_is_a_loss():
