@@ -31,7 +31,7 @@ from headwater.pipelines.schemas import ddl, schema
 from headwater.pipelines.segments import audit, replay
 from headwater.pipelines.tables import reading, writing
 from headwater.pipelines.tables import table as tables
-from headwater.pipelines.topic_sink import sink_plan, topic_sink
+from headwater.pipelines.topic_sink import ledger, sink_plan, topic_sink
 from headwater.pipelines.topic_source import range_reader
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -181,6 +181,7 @@ PIPELINE_ERRORS: Sequence[type[Exception]] = (
     tables.TableConflict,
     sink_plan.SinkError,
     sink_plan.TopicWriteError,
+    ledger.QueryFencedError,
     range_reader.DataLossError,
     frozen_schema.IngestError,
     targets.TargetError,

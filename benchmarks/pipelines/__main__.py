@@ -19,19 +19,28 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 from tools.jars import JarsUnavailable, jars
 
 from headwater import Producer
 from headwater.pipelines.session import spark_session
 from headwater.pipelines.tables.writing import write_stream
+from headwater.pipelines.topic_sink.topic_sink import write_batch
 from headwater.testing import Broker
 
 PARTITIONS = 2
 SIZES = {"100B": 100, "1KB": 1024}
 TABLE_RECORDS = 1_000_000
 COST_BATCHES = 40
-CASES = ("source-100B", "source-1KB", "delta", "fixed-cost")
-TARGETS = {"source-100B": 0.8, "source-1KB": 0.8, "delta": 0.8, "fixed-cost": 2.0}
+CASES = ("source-100B", "source-1KB", "delta", "fixed-cost", "sink-100B", "sink-1KB")
+TARGETS = {
+    "source-100B": 0.8,
+    "source-1KB": 0.8,
+    "delta": 0.8,
+    "fixed-cost": 2.0,
+    "sink-100B": 1.5,
+    "sink-1KB": 1.5,
+}
 
 DIFFERENT = 10_000
 """Values of a topic before they repeat: more than any compressor or cache looks back."""
@@ -56,6 +65,8 @@ class Bench:
         if case.startswith("source-"):
             size = case.removeprefix("source-")
             return "headwater", "official connector", self._source(size)
+        if case.startswith("sink-"):
+            return "transactions", "a header per record", self._topic_sink(case[5:])
         if case == "delta":
             return "topic to Delta", "Spark's Parquet sink", self._sinks()
         return "headwater", "rate source", self._fixed_cost()
@@ -130,6 +141,33 @@ class Bench:
             return records / (time.perf_counter() - started)
 
         return {"topic to Delta": delta, "Spark's Parquet sink": parquet}
+
+    def _topic_sink(self, size: str) -> Contest:
+        """Rows that Spark makes itself, in two tasks, into a topic."""
+        records = min(self._records, TABLE_RECORDS)
+        value = sf.repeat(sf.lit("x"), SIZES[size] - 16)
+        rows = self._spark.range(0, records, 1, PARTITIONS).select(
+            sf.col("id").cast("string").alias("key"),
+            sf.concat(sf.lpad(sf.col("id").cast("string"), 16, "0"), value).alias("value"),
+        )
+
+        def write(transactions: str) -> Callable[[], float]:
+            def once() -> float:
+                self._runs += 1
+                started = time.perf_counter()
+                write_batch(
+                    rows,
+                    bootstrap_servers=self._bootstrap,
+                    topic=f"bench-sink-{size}-{transactions}",
+                    query=f"bench-{transactions}",
+                    batch_id=self._runs,
+                    options={"transactions": transactions},
+                )
+                return records / (time.perf_counter() - started)
+
+            return once
+
+        return {"transactions": write("auto"), "a header per record": write("off")}
 
     def _fixed_cost(self) -> Contest:
         """Batches of a few rows: what is left is the cost of a batch."""

@@ -409,7 +409,7 @@ def test_a_batch_to_an_offset_beyond_an_open_transaction_waits_for_it(
         broker_client({"bootstrap_servers": bootstrap, **client}),
         headers=False, fail_on_data_loss=True, timeout_ms=150,
     )  # fmt: skip
-    with pytest.raises(TimedOutError, match="from offset 2 on: .*a transaction may be open"):
+    with pytest.raises(TimedOutError, match=r"from offset 2 on: .*a transaction may be open"):
         list(reader.read(wanted))
 
 

@@ -16,7 +16,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from headwater.pipelines.declaring.columns import ddl_columns
 from headwater.pipelines.declaring.declare import (
@@ -55,6 +55,10 @@ class FlowChange:
         return f"{self.flow}: {self.verdict}: {self.why}"
 
 
+_WORK: Final = ("query", "reads", "topics", "once")
+"""What tells flows apart that do not have the same name."""
+
+
 def fingerprint(project: Project) -> dict[str, Any]:
     """Return the fingerprint of a project for a later `describe_change`, as JSON values."""
     graph = project.declarations
@@ -87,6 +91,13 @@ def rules_digest(told: Mapping[str, Any]) -> str:
     """
     deciding = [told.get(key) for key in ("query", "constants", "schema", "expectations")]
     return digest(json.dumps(deciding))
+
+
+def work_digest(told: Mapping[str, Any], topic_ids: Mapping[str, str]) -> str:
+    """Return a short digest of what a flow computes, whatever its name is, of which topics."""
+    read = told["topics"] or sorted(topic_ids)
+    work = [[told[key] for key in _WORK], [topic_ids.get(name) for name in read]]
+    return digest(json.dumps(work))
 
 
 def digest(text: str) -> str:
@@ -218,7 +229,7 @@ def _stateful_calls(node: ast.FunctionDef) -> Iterator[ast.Call]:
 
 
 def _same_work(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one.get(key) == other.get(key) for key in ("query", "reads", "topics", "once"))
+    return all(one.get(key) == other.get(key) for key in _WORK)
 
 
 def _renamed(name: str, before: str, flow: Mapping[str, Any]) -> FlowChange:

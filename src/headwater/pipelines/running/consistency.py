@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from headwater.pipelines.running.checkpoints import Checkpoints
-from headwater.pipelines.tables.table import Table
+from headwater.pipelines.tables.table import Table, TableChange
 
 QUERY: Final = "query"
 """The key of the flow's query id in its note."""
 TOPIC_IDS: Final = "topic ids"
 """The key of the ids of the topics that the flow reads, by name, in its note."""
+WORK: Final = "work"
+"""The key of the application that marks the flow's work in a table outside of the storage."""
 _NO_ID: Final = "0" * 32
 
 
@@ -60,6 +62,25 @@ def unknown_rows(flow: str, checkpoints: Checkpoints, table: Table) -> str | Non
         f"{flow}: {table.target} has {rows} rows and there is no checkpoint: rows read before "
         "would be written again. Restore the checkpoint folder"
     )
+
+
+def filled_elsewhere(flow: str, checkpoints: Checkpoints, table: Table, work: str) -> str | None:
+    """Return why a new flow must not fill a table that has a mark of the same work; None if it may."""
+    noted = checkpoints.read_note(flow) or {}
+    if checkpoints.started(flow) or QUERY in noted or noted.get(WORK) == work:
+        return None
+    if not table.exists() or table.last_batch(work) < 0:
+        return None
+    return (
+        f"{flow}: {table.target} has the rows of this query already, written with another checkpoint or "
+        "under another name: all of them would be written again. Run it with that storage and name"
+    )
+
+
+def mark_work(table: Table, work: str) -> None:
+    """Mark in a table that rows of some work are written to it."""
+    if table.last_batch(work) < 0:
+        table.commit(TableChange([], table.schema(), work, 0, table.partition_by()))
 
 
 def topic_mismatch(flow: str, checkpoints: Checkpoints, now: Mapping[str, str]) -> str | None:

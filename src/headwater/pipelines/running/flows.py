@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from headwater.pipelines.declaring.declare import Dataset, Expectation, Flow, Project, Sink
 from headwater.pipelines.declaring.upgrade import fingerprint, rules_digest
 from headwater.pipelines.running.checkpoints import Checkpoints
-from headwater.pipelines.running.consistency import QUERY
+from headwater.pipelines.running.consistency import QUERY, WORK, mark_work
 from headwater.pipelines.running.dataset_reader import SparkDatasetReader, table_target
 from headwater.pipelines.running.dead_letters import RefusedRows, as_rows
 from headwater.pipelines.running.flow_errors import FlowError
@@ -159,6 +159,9 @@ class Flows:
         self._renew_columns(rows, target)
         ensure_table(self._spark, rows, target, options.get("partition_by", ()))
         TableSink(target, **options).check(rows)
+        work = (self._checkpoints.read_note(flow.name) or {}).get(WORK)
+        if sink is not None and work is not None:
+            mark_work(open_table(target), work)
         quality = self._quality(flow)
         self._make_quarantine(flow, quality, rows)
         gate = self._gate(flow, quality, TableSink(target, **options), None)

@@ -4,15 +4,23 @@ This needs the broker and the tables but not Spark, so a mistake is reported wit
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.config.keys import nearest
 from headwater.pipelines.declaring.declare import Declarations, Flow, Project
 from headwater.pipelines.declaring.graph import Problem, check
-from headwater.pipelines.declaring.upgrade import FlowChange, describe_change, fingerprint
+from headwater.pipelines.declaring.upgrade import (
+    FlowChange,
+    describe_change,
+    fingerprint,
+    work_digest,
+)
 from headwater.pipelines.running.checkpoints import REFRESHED, UNFINISHED, Checkpoints
 from headwater.pipelines.running.consistency import (
     TOPIC_IDS,
+    WORK,
+    filled_elsewhere,
     stale_checkpoint,
     table_mismatch,
     topic_mismatch,
@@ -73,15 +81,19 @@ def mismatches(project: Project, refreshed: Iterable[str], ids: Mapping[str, str
         if flow.once or is_view(project.declarations, flow) or flow.name in renewed:
             continue
         topics = {name: ids[name] for name in known[flow.name]["topics"] if name in ids}
-        found = _mismatch(project, flow, checkpoints) or topic_mismatch(
-            flow.name, checkpoints, topics
-        )
+        found = _mismatch(
+            project, flow, checkpoints, _work(known[flow.name], ids)
+        ) or topic_mismatch(flow.name, checkpoints, topics)
         if found is not None:
             lines.append(f"{found}, or start over with --refresh {flow.name}")
     return lines
 
 
-def _mismatch(project: Project, flow: Flow, checkpoints: Checkpoints) -> str | None:
+def _work(told: Mapping[str, Any], ids: Mapping[str, str]) -> str:
+    return f"headwater-work-{work_digest(told, ids)}"
+
+
+def _mismatch(project: Project, flow: Flow, checkpoints: Checkpoints, work: str) -> str | None:
     sink = project.declarations.sinks.get(flow.target)
     if sink is None:
         table = open_table(table_target(project, flow.target))
@@ -93,7 +105,8 @@ def _mismatch(project: Project, flow: Flow, checkpoints: Checkpoints) -> str | N
     target = parse_target(sink.target)
     if target.is_table:
         table = open_table(Target(target.kind, str(project.root / target.place)))
-        return table_mismatch(flow.name, checkpoints, table)
+        found = table_mismatch(flow.name, checkpoints, table)
+        return found or filled_elsewhere(flow.name, checkpoints, table, work)
     query = checkpoints.query_id(flow.name)
     if query is None:
         return None
@@ -177,6 +190,8 @@ def save_fingerprints(project: Project, ids: Mapping[str, str] | None = None) ->
         noted = {**(checkpoints.read_note(name) or {}), "fingerprint": flow, _GONE: False}
         if ids:
             noted[TOPIC_IDS] = {topic: ids[topic] for topic in flow["topics"] if topic in ids}
+        if ids is not None:
+            noted[WORK] = _work(flow, ids)
         checkpoints.write_note(name, noted)
     for name, noted in checkpoints.all_notes().items():
         if name not in known and "fingerprint" in noted:

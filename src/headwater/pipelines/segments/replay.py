@@ -63,6 +63,7 @@ def replay(spark: SparkSession, what: Replay, bootstrap_servers: str) -> dict[st
 
     Records that an earlier run with the same id wrote are counted and not written again.
     """
+    from headwater.pipelines.topic_sink.sink_plan import TRANSACTIONS
     from headwater.pipelines.topic_sink.topic_sink import write_batch
 
     sources = _sources(what)
@@ -76,6 +77,7 @@ def replay(spark: SparkSession, what: Replay, bootstrap_servers: str) -> dict[st
             topic=what.into,
             query=f"replay-{what.identity}-{topic}",
             batch_id=0,
+            options={TRANSACTIONS: "off"},  # a task may take longer than any transaction
         )
         counts[topic] = seen.get["rows"]
     return counts

@@ -7,10 +7,12 @@ from pyspark.sql.types import StructType
 from headwater.pipelines.declaring.project import load_project
 from headwater.pipelines.running import preflight
 from headwater.pipelines.running.checkpoints import Checkpoints
+from headwater.pipelines.running.consistency import WORK, mark_work
 from headwater.pipelines.running.flows import replace_columns
 from headwater.pipelines.running.preflight import (
     NotReadyError,
     changes,
+    mismatches,
     problems,
     refresh,
     save_fingerprints,
@@ -116,6 +118,45 @@ class Topics:
 
     def list_topics(self):
         return ["events"]
+
+
+OUTSIDE = """
+from headwater import pipelines as hw
+
+hw.create_sink("lake", "delta:lake/events")
+
+
+@hw.append_flow(target="lake")
+def fill():
+    return hw.topic("events").where("offset >= 0")
+"""
+
+
+def test_a_table_outside_of_the_storage_gets_the_rows_of_a_query_from_one_checkpoint(
+    tmp_path, load
+):
+    def stored(text, storage):
+        load(text)
+        return load_project(tmp_path / "shop.py", overrides={"storage": str(tmp_path / storage)})
+
+    ids = {"events": "a" * 32}
+    first = stored(OUTSIDE, "first")
+    append(f"delta:{tmp_path}/lake/events", rows(1), 0, app="somebody else")
+    assert mismatches(first, (), ids) == []
+    save_fingerprints(first, ids)
+    work = Checkpoints.of(first.storage).read_note("fill")[WORK]
+    for _ in range(2):
+        mark_work(open_table(f"delta:{tmp_path}/lake/events"), work)
+    assert mismatches(first, (), ids) == [], "it may have died before its query started"
+    for name in ("fill", "pour"):
+        again = stored(OUTSIDE.replace("fill", name), "second")
+        (told,) = mismatches(again, (), ids)
+        assert "written with another checkpoint or under another name" in told
+        assert told.endswith(f"or start over with --refresh {name}")
+        assert mismatches(again, [name], ids) == []
+        assert mismatches(again, (), {"events": "b" * 32}) == [], "the topic of another cluster"
+    other = stored(OUTSIDE.replace("offset >= 0", "offset < 0"), "second")
+    assert mismatches(other, (), ids) == []
 
 
 def test_a_refresh_may_change_a_declared_type_that_the_table_cannot_take(load, monkeypatch):
