@@ -144,6 +144,17 @@ def test_a_finished_batch_is_not_written_again_by_any_run(write, ledger, topic, 
     assert committed_of(bootstrap, name) == [b"a", b"next"]
 
 
+def test_a_restarted_driver_finishes_a_batch_without_rows(write, ledger, topic, bootstrap):
+    name = topic()
+    done = write(name, "a")
+    ledger(name).finish(done.topics, BATCH, done.run)
+    empty = write(name, run="restarted", batch=BATCH + 1)
+    assert (empty.rows, empty.topics) == (0, (name,))
+    ledger(name).finish(empty.topics, BATCH + 1, empty.run)
+    assert write(name, "b", run="later", batch=BATCH + 1).found == 1
+    assert committed_of(bootstrap, name) == [b"a"]
+
+
 def test_topics_of_a_column_are_one_transaction(write, topic, bootstrap):
     left, right = topic("left"), topic("right")
     columns = ("topic", "value")

@@ -114,8 +114,8 @@ class Ledger:
             self._mark(ends, Mark(BatchState.DONE, batch))
             return
         held = self._admin.group_offsets(self.group)
-        for topic in views:
-            mark = self._owned(topic, _of_topic(held, topic), run)
+        for topic in views:  # a batch without rows was not claimed
+            mark = self._unfenced(topic, _mark_of(_of_topic(held, topic)), run)
             done = claim_by(mark, batch, run)._replace(state=BatchState.DONE, transactional=True)
             self._mark(_of_topic(ends, topic), done)
 
@@ -145,8 +145,7 @@ class Ledger:
         Raises QueryFencedError if another run has replaced this one.
         """
         mark, starts = self._begin(topic, partitions)
-        if mark is not None and run in mark.earlier:
-            raise self._fenced(topic, mark)
+        self._unfenced(topic, mark, run)
         found = untold_writes(mark, origin.batch)
         if found is not PriorWrites.EVERYTHING and (
             mark is None or mark.batch < origin.batch or mark.run != run
@@ -155,8 +154,10 @@ class Ledger:
         return Opening(found, starts)
 
     def check_owner(self, topic: str, run: str) -> None:
-        """Raise QueryFencedError if another run has claimed the topic."""
-        self._owned(topic, self._held(topic), run)
+        """Raise QueryFencedError if another run has claimed the topic since this one did."""
+        mark = _mark_of(self._held(topic))
+        if mark is not None and mark.run != run:
+            raise self._fenced(topic, mark)
 
     def part_entry(self, origin: RecordOrigin, topic: str, *, stable: bool) -> PartEntry | None:
         """Return the last part entry of a task for a topic.
@@ -172,9 +173,8 @@ class Ledger:
         name = part_group(origin)
         return self._admin.describe_transactions([name])[name].state == "Ongoing"
 
-    def _owned(self, topic: str, held: Held, run: str) -> Mark | None:
-        mark = _mark_of(held)
-        if mark is not None and mark.run != run:
+    def _unfenced(self, topic: str, mark: Mark | None, run: str) -> Mark | None:
+        if mark is not None and run in mark.earlier:
             raise self._fenced(topic, mark)
         return mark
 

@@ -9,10 +9,14 @@ from headwater.pipelines.topic_sink.origin import (
     BatchState,
     FoundRecords,
     Mark,
+    PartEntry,
     PriorWrites,
     RecordOrigin,
+    claim_by,
     prior_writes,
     read_mark,
+    read_part_entry,
+    untold_writes,
     without_origin,
 )
 
@@ -30,9 +34,19 @@ def test_a_copied_record_loses_the_origin_it_had():
     )
 
 
-@pytest.mark.parametrize("mark", [Mark(BatchState.DONE, 12), Mark(BatchState.BEGUN, 0, RUN)])
-def test_a_mark_is_read_as_it_was_written(mark):
-    assert read_mark(mark.text()) == mark
+@pytest.mark.parametrize(
+    ("mark", "text"),
+    [
+        (Mark(BatchState.DONE, 12), "done 12"),
+        (Mark(BatchState.BEGUN, 0, RUN), "begun 0 a1"),
+        (Mark(BatchState.DONE, 1, RUN, transactional=True), "done 1 a1 tx"),
+        (Mark(BatchState.BEGUN, 2, RUN, (OTHER, "c3"), transactional=True), "begun 2 a1 tx b2 c3"),
+        (Mark(BatchState.BEGUN, 2, RUN, (OTHER,)), "begun 2 a1 plain b2"),
+    ],
+)
+def test_a_mark_is_read_as_it_was_written(mark, text):
+    assert mark.text() == text
+    assert read_mark(text) == mark
 
 
 @pytest.mark.parametrize("text", ["", "7", "done", "done x", "finished 3"])
@@ -57,6 +71,47 @@ def test_a_note_of_somebody_else_is_no_mark(text):
 )
 def test_what_may_be_there_follows_from_the_mark(mark, attempt, expected):
     assert prior_writes(mark, 5, RUN, attempt) is expected
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        (None, PriorWrites.NOTHING),
+        (Mark(BatchState.BEGUN, 4, OTHER), PriorWrites.NOTHING),
+        (Mark(BatchState.BEGUN, 5, OTHER, transactional=True), PriorWrites.NOTHING),
+        (Mark(BatchState.BEGUN, 5, RUN), PriorWrites.PERHAPS),
+        (Mark(BatchState.TORN, 5), PriorWrites.PERHAPS),
+        (Mark(BatchState.DONE, 5), PriorWrites.EVERYTHING),
+        (Mark(BatchState.DONE, 5, OTHER, transactional=True), PriorWrites.EVERYTHING),
+        (Mark(BatchState.BEGUN, 6, OTHER, transactional=True), PriorWrites.EVERYTHING),
+    ],
+)
+def test_only_what_was_written_without_transactions_is_not_in_part_entries(mark, expected):
+    assert untold_writes(mark, 5) is expected
+
+
+def test_a_run_that_claims_a_batch_replaces_those_before_it():
+    mark = claim_by(None, 5, "one")
+    assert mark == Mark(BatchState.BEGUN, 5, "one", transactional=True)
+    assert claim_by(mark, 6, "one").earlier == ()
+    mark = claim_by(claim_by(mark, 5, "two"), 6, "three")
+    assert (mark.run, mark.earlier, mark.transactional) == ("three", ("two", "one"), True)
+    for number in range(100):
+        mark = claim_by(mark, 7, f"run-{number}")
+    assert len(mark.text()) < 300
+    begun = Mark(BatchState.TORN, 5)
+    for run in ("one", "two"):
+        begun = claim_by(begun, 5, run)
+        assert not begun.transactional, "its records may have no part entry"
+    assert claim_by(begun, 6, "two").transactional
+
+
+def test_a_part_entry_is_read_as_it_was_written():
+    entry = PartEntry(41, RUN, 3, 0xFF)
+    assert entry.text() == "part 41 a1 3 00000000000000ff"
+    assert read_part_entry(entry.text()) == entry
+    for text in ("", "done 41", "part 41 a1 3", "part x a1 3 ff", "mark 41 a1 3 ff"):
+        assert read_part_entry(text) is None
 
 
 def test_each_record_found_stands_for_one_row():

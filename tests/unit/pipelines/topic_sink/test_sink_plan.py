@@ -103,3 +103,13 @@ def test_columns_that_make_no_record_are_refused(columns, topic, words):
     options = SERVERS if topic is None else {**SERVERS, "topic": topic}
     with pytest.raises(SinkError, match=re.escape(words)):
         plan_sink(options, shape(**columns))
+
+
+def test_transactions_can_be_turned_off():
+    def planned(**options):
+        return plan_sink({**SERVERS, "topic": "t", **options}, shape(value=StringType))
+
+    assert planned().transactional
+    assert not planned(transactions="off").transactional
+    with pytest.raises(SinkError, match="transactions is auto .* or off, not 'on'"):
+        planned(transactions="on")
