@@ -111,5 +111,5 @@ def test_transactions_can_be_turned_off():
 
     assert planned().transactional
     assert not planned(transactions="off").transactional
-    with pytest.raises(SinkError, match="transactions is auto .* or off, not 'on'"):
+    with pytest.raises(SinkError, match=r"transactions is auto .* or off, not 'on'"):
         planned(transactions="on")
