@@ -70,7 +70,9 @@ def test_both_connectors_read_the_same_of_a_topic_with_transactions(
 ):
     name = topic()
     produce(name, ["a"])
-    with headwater.Producer(bootstrap_servers=bootstrap, transactional_id=f"in-{name}") as sender:
+    with headwater.Producer(
+        bootstrap_servers=bootstrap, transactional_id=f"in-{name}", transaction_timeout_ms=900_000
+    ) as sender:
         with sender.transaction():
             sender.send(name, b"b")
         sender.begin_transaction()
@@ -102,7 +104,7 @@ def test_both_connectors_read_the_same_of_a_topic_with_transactions(
                 .trigger(availableNow=True)
                 .start()
             )
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(600)
             return [row["numInputRows"] for row in query.recentProgress if row["numInputRows"]]
 
         stream = spark.readStream

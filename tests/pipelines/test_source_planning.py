@@ -343,7 +343,9 @@ def test_a_target_time_makes_batches_grow_and_shrink(options, topic, produce):
 
 @pytest.fixture
 def transactional(bootstrap):
-    with headwater.Producer(bootstrap_servers=bootstrap, transactional_id="sources") as sender:
+    with headwater.Producer(
+        bootstrap_servers=bootstrap, transactional_id="sources", transaction_timeout_ms=900_000
+    ) as sender:
         sender.init_transactions()
         yield sender
 

@@ -15,6 +15,7 @@ from headwater.pipelines.topic_sink.origin import RecordOrigin
 from headwater.pipelines.topic_sink.topic_sink import write_batch
 from tests.pipelines.read_back import committed_of, records_of
 
+PATIENCE_S = 600
 HEADERS = "headers array<struct<key:string,value:binary>>"
 
 
@@ -49,7 +50,7 @@ def copy(spark, bootstrap, tmp_path):
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(PATIENCE_S)
         return query
 
     return run
@@ -221,7 +222,7 @@ def test_a_driver_that_another_one_has_replaced_fails_and_names_its_query(
         .start()
     )
     with pytest.raises(PySparkException, match=f"query {query.id} is fenced.*stop one of the two"):
-        query.awaitTermination(60)
+        query.awaitTermination(PATIENCE_S)
     assert committed_of(bootstrap, target) == [b"0", b"1"]
 
 
@@ -247,7 +248,7 @@ def test_killed_tasks_and_drivers_show_nothing_torn_and_write_every_row_once(
         command = [sys.executable, "-m", "tests.pipelines.crashing_sink", where, *place]
         with (tmp_path / "driver.log").open("w+") as words:
             done = subprocess.run(
-                command, start_new_session=True, stderr=words, check=False, timeout=180
+                command, start_new_session=True, stderr=words, check=False, timeout=600
             )
             words.seek(0)
             assert done.returncode == -signal.SIGKILL, words.read()[-3000:]
