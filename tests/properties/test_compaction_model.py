@@ -145,6 +145,8 @@ class CompactionMachine(RuleBasedStateMachine):
         assert self.log.log_end_offset == end
         found = {row.producer_id: row[1:3] for row in self.log.producers}
         assert {producer: found.get(producer) for producer in states} == states
+        # A restart may find producers in the log again that had expired.
+        self.sequences = {row.producer_id: row.last_sequence + 1 for row in self.log.producers}
 
     @invariant()
     def consumers_see_the_last_value_of_each_key(self):
@@ -187,6 +189,7 @@ def test_compaction_keeps_the_last_value_of_each_key(name, monkeypatch):
     case.settings = settings(
         max_examples=40,
         stateful_step_count=40,
+        derandomize=True,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
