@@ -324,8 +324,9 @@ class LogSegments:
     def replace(self, base_offsets: Sequence[int], size: int, suffix: str, now_ms: int) -> bool:
         """Replace sealed segments by the new segment of `size` bytes that compaction made of them.
 
-        Its files have the names of the first one, with `suffix`. Return False, with nothing changed, unless these segments are in the list. A start after a
-        crash finds either all of the old files, or the whole new segment (`loading.py`).
+        Its files have the names of the first one, with `suffix`. Return False, with nothing changed,
+        unless these segments are in the list. A start after a crash finds either all of the old files,
+        or the whole new segment (`loading.py`).
         """
         rank = self.rank(base_offsets[0])
         olds = self._list[rank : rank + len(base_offsets)]
