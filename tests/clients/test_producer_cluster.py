@@ -403,7 +403,7 @@ def test_a_fork_in_the_middle_of_send_leaves_a_child_that_is_told_what_to_do(clu
 
     def work() -> None:
         for _ in range(4):
-            producer.send("t", b"v", partition=1)
+            producer.send("t", b"v", partition=1, headers=[("python", b"not the compiled path")])
 
     assert len(list(moments(work, fork, step=60))) > 3
     producer.close(LIMIT_S)
