@@ -6,12 +6,16 @@ from contextlib import suppress
 
 from tests.compat.broker_under_test import eventually
 from tests.compat.checks.transactions import COMMITTED, PARTITIONS, on_all
-from tests.compat.three_brokers import PATIENCE_S, ThreeBrokers
+from tests.compat.three_brokers import ThreeBrokers
 from tests.compat.transactions.programs import Failure, TransactionalClient, TransactionalProducer
 
 PROGRESS = 3
 """A client with this many further committed transactions goes on."""
 PACE_S = 0.05
+COMMITS = 2
+"""How often a commit that times out is repeated before its user gives the producer up."""
+REPLACED_S = 300
+"""Long enough for a producer that was given up, and for the next one to begin."""
 
 
 class TransactionWork:
@@ -41,7 +45,7 @@ class TransactionWork:
             return
         goal = len(self.committed) + PROGRESS
         try:
-            eventually(lambda: bool(self.crash) or len(self.committed) >= goal, PATIENCE_S)
+            eventually(lambda: bool(self.crash) or len(self.committed) >= goal, REPLACED_S)
         except AssertionError:
             told = f"{self._client.name} commits nothing {when}; it last said {self.failures[-3:]}"
             self.crash = AssertionError(told)
@@ -87,7 +91,7 @@ class TransactionWork:
                 producer.abort()
         except Failure as failure:
             self.failures.append(str(failure))
-            if failure.kind == "fatal":
+            if failure.kind in ("fatal", "retriable"):
                 return None
             with suppress(Failure):
                 producer.abort()
@@ -96,11 +100,11 @@ class TransactionWork:
         return producer
 
     def _commit(self, producer: TransactionalProducer, number: int) -> None:
-        while True:
+        for left in reversed(range(COMMITS)):
             try:
                 producer.commit()
             except Failure as failure:
-                if failure.kind == "retriable":
+                if failure.kind == "retriable" and left:
                     continue
                 self.unknown.append(number)
                 raise

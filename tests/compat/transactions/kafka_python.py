@@ -25,7 +25,7 @@ class Transactional:
             bootstrap_servers=bootstrap.split(","),
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
-            max_block_ms=WAIT_S * 1000,
+            max_block_ms=60000,
             request_timeout_ms=10000,
             delivery_timeout_ms=20000,  # it can wait as long for a broker that is gone
         )
