@@ -4,36 +4,19 @@ Both stage the same bytes and give the same answers. HEADWATER_CODEC=pure or =co
 it does for the record codec.
 """
 
-import os
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from headwater.broker.context import Context
 from headwater.broker.produce_routes import route_of
 from headwater.broker.request import Request
+from headwater.records.compiled import choose
 from headwater.replication.replica_host import TransactionalWrite
 from headwater.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from headwater.broker.pure_fast_produce import FastRoute
 
-_MODULES: Final = {
-    "compiled": "headwater.broker._fast_produce",
-    "pure": "headwater.broker.pure_fast_produce",
-}
-
-
-def _choose() -> tuple[str, Any]:
-    wanted = os.environ.get("HEADWATER_CODEC", "")
-    if wanted in _MODULES:
-        return wanted, import_module(_MODULES[wanted])
-    try:
-        return "compiled", import_module(_MODULES["compiled"])
-    except ImportError:
-        return "pure", import_module(_MODULES["pure"])
-
-
-NAME, _chosen = _choose()
+NAME, _chosen = choose("headwater.broker._fast_produce", "headwater.broker.pure_fast_produce")
 """Which of the two is in use: "compiled" or "pure"."""
 make_route: "type[FastRoute]" = _chosen.FastRoute
 

@@ -6,37 +6,18 @@ them; the import fails if it is not available. The broker needs neither: it does
 records.
 """
 
-import os
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from headwater.records.compiled import choose
 
 if TYPE_CHECKING:
     from headwater.records.codec import pure as chosen
 
-_MODULES: Final = {
-    "compiled": "headwater.records._codec",
-    "pure": "headwater.records.codec.pure",
-}
-
-
-def _choose() -> str:
-    wanted = os.environ.get("HEADWATER_CODEC", "")
-    if wanted in _MODULES:
-        return wanted
-    if wanted:
-        raise ImportError(f"HEADWATER_CODEC is 'pure' or 'compiled', not {wanted!r}")
-    try:
-        import_module(_MODULES["compiled"])
-    except ImportError:
-        return "pure"
-    return "compiled"
-
-
-NAME: Final = _choose()
+NAME, _chosen = choose("headwater.records._codec", "headwater.records.codec.pure")
 """The codec in use: "compiled" or "pure"."""
 
 if not TYPE_CHECKING:
-    chosen = import_module(_MODULES[NAME])
+    chosen = _chosen
 
 BatchWriter = chosen.BatchWriter
 ColumnReader = chosen.ColumnReader
