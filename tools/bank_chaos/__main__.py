@@ -6,7 +6,6 @@ nemesis kills, pauses, partitions and starves brokers and their metadata store. 
 transactions must always see the same sum of all accounts.
 """
 
-import argparse
 import json
 import random
 import shutil
@@ -15,11 +14,12 @@ import tempfile
 from pathlib import Path
 
 from tools.bank_chaos.run import BankPlan, run_bank
+from tools.cluster_chaos.options import parse_options
 
 
 def main() -> int:
     """Run, print a summary for each seed; 1 if a promise was broken."""
-    options = _options()
+    options = parse_options("python -m tools.bank_chaos", __doc__)
     broken = transfers = 0
     first = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     for seed in range(first, first + options.seeds):
@@ -41,19 +41,6 @@ def main() -> int:
             shutil.rmtree(folder)
     print(f"{transfers} transfers: " + ("FAILED" if broken else "the sum was always the same"))
     return 1 if broken else 0
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tools.bank_chaos", description=__doc__)
-    parser.add_argument("--seed", type=int, help="the first seed; any by default")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run")
-    parser.add_argument("--seconds", type=float, default=180, help="how long faults come, for each")
-    parser.add_argument(
-        "--zookeeper", action="store_true", help="a ZooKeeper in place of the store"
-    )
-    parser.add_argument("--kinds", help="only these kinds of faults, with commas between them")
-    parser.add_argument("--folder", type=Path, help="keep histories and files here")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ brokers are compared at the end. A seed decides which faults come when; what the
 meanwhile is its own.
 """
 
-import argparse
 import json
 import random
 import shutil
@@ -15,12 +14,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.cluster_chaos.options import parse_options
 from tools.cluster_chaos.run import Plan, run
 
 
 def main() -> int:
     """Run, print a summary for each seed; 1 if a promise was broken."""
-    options = _options()
+    options = parse_options("python -m tools.cluster_chaos", __doc__)
     broken = 0
     first = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     for seed in range(first, first + options.seeds):
@@ -45,19 +45,6 @@ def main() -> int:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tools.cluster_chaos", description=__doc__)
-    parser.add_argument("--seed", type=int, help="the first seed; any by default")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run")
-    parser.add_argument("--seconds", type=float, default=180, help="how long faults come, for each")
-    parser.add_argument(
-        "--zookeeper", action="store_true", help="a ZooKeeper in place of the store"
-    )
-    parser.add_argument("--kinds", help="only these kinds of faults, with commas between them")
-    parser.add_argument("--folder", type=Path, help="keep histories and files here")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":
