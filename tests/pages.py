@@ -10,12 +10,13 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import IO, NamedTuple
+
+from tools.free_ports import free_port
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 240
@@ -94,12 +95,6 @@ def commands(block: Block) -> list[Command]:
         elif line.strip():
             found[-1].shown.append(line)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 class Reader:

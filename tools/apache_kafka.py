@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from tools.free_ports import free_port
 from tools.java import SHORT_LIVED, TOOLS, java
 from tools.process_guard import dismiss, kill_with_parent
 
@@ -41,9 +42,6 @@ _SINGLE_NODE = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
-
-
-_PORTS = 2
 
 
 class ApacheKafka:
@@ -107,7 +105,7 @@ class ApacheKafka:
         self._stop()
 
     def _start(self) -> None:
-        port, controller_port = self._ports or _free_ports(_PORTS)
+        port, controller_port = self._ports or [free_port(), free_port()]
         self.bootstrap = f"127.0.0.1:{port}"
         properties = self.home / "server.properties"
         properties.write_text(self._properties(controller_port))
@@ -202,7 +200,7 @@ class ApacheCluster:
     def __init__(
         self, nodes: int = 3, settings: Mapping[str, str] | None = None, *, heap: str = "512M"
     ) -> None:
-        ports = {node: _free_ports(_PORTS) for node in range(1, nodes + 1)}
+        ports = {node: [free_port(), free_port()] for node in range(1, nodes + 1)}
         voters = ",".join(f"{node}@127.0.0.1:{voter}" for node, (_, voter) in ports.items())
         shared = {"controller.quorum.voters": voters, **(settings or {})}
         self._nodes = {
@@ -257,15 +255,6 @@ class ApacheCluster:
         """Start nodes that were killed."""
         for node in nodes:
             self._nodes[node].launch()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return distinct ports that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
 
 
 def _answers_api_versions(port: int) -> bool:

@@ -9,7 +9,6 @@ By hand: `python -m tools.spark_cluster`, which runs until Ctrl-C.
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from urllib.error import URLError
 from pyspark.find_spark_home import _find_spark_home
 
 from headwater.pipelines.java import java_home
+from tools.free_ports import free_port
 from tools.process_guard import dismiss, kill_with_parent
 
 PATIENCE_S = 60.0
@@ -39,7 +39,7 @@ class SparkCluster:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._guards: list[subprocess.Popen[bytes]] = []
         self._folder = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
-        self._port, self._page = _free_port(), _free_port()
+        self._port, self._page = free_port(), free_port()
 
     @property
     def url(self) -> str:
@@ -52,7 +52,7 @@ class SparkCluster:
         for number in range(self._workers):
             self._run(
                 "worker.Worker",
-                *("--webui-port", str(_free_port()), "--cores", str(self._cores)),
+                *("--webui-port", str(free_port()), "--cores", str(self._cores)),
                 *("--memory", self._memory, "--work-dir", str(self._folder / f"work-{number}")),
                 self.url,
             )
@@ -118,12 +118,6 @@ class SparkCluster:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind((_LOOPBACK, 0))
-        return int(listener.getsockname()[1])
 
 
 def main() -> None:

@@ -49,7 +49,8 @@ class ZooKeeperServer:
     def wait_until_serving(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not self.report():
-            assert self._process.poll() is None, "ZooKeeper has ended"
+            ended = self._process.poll()
+            assert ended is None, f"ZooKeeper has ended with exit code {ended}"
             assert time.monotonic() < deadline, "ZooKeeper does not serve"
             time.sleep(0.05)
 

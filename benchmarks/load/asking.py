@@ -3,12 +3,6 @@
 import socket
 
 
-def free_port() -> int:
-    """A port of the loopback that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return int(held.getsockname()[1])
-
-
 def ask(port: int, frame: bytes) -> bytes:
     """Sends a frame; the answer without its length."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as peer:

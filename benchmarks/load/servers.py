@@ -19,9 +19,10 @@ from types import TracebackType
 from typing import IO, ClassVar, Self
 
 from tools.apache_kafka import ApacheKafka
+from tools.free_ports import free_port
 
 from benchmarks.load import encode, generator
-from benchmarks.load.asking import ask, free_port
+from benchmarks.load.asking import ask
 from benchmarks.load.build import program
 from benchmarks.load.encode import Producer, Topic
 from benchmarks.load.generator import LoadFailed

@@ -5,6 +5,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
+from tools.free_ports import free_port
+
 Answer = Callable[[bytes], bytes | None]
 """What to send for a request (without its size); None closes the connection, b"" says nothing."""
 
@@ -63,8 +65,7 @@ class Relay:
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.target: int = free.getsockname()[1]
+        self.target = free_port()
         self._held: threading.Event | None = None
         self.lose_next_answer = False
         """While set, the next bytes of an answer are dropped and all connections broken."""

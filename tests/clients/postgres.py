@@ -3,11 +3,12 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from contextlib import contextmanager
 from glob import glob
+
+from tools.free_ports import free_port
 
 
 def programs():
@@ -25,7 +26,7 @@ def running_postgres():
     user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     if os.geteuid() == 0:
         shutil.chown(folder, user)
-    port = _free_port()
+    port = free_port()
 
     def run(*command):
         prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
@@ -48,9 +49,3 @@ def running_postgres():
             run(f"{where}/pg_ctl", "-D", data, "-m", "immediate", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

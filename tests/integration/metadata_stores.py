@@ -4,7 +4,6 @@ import contextlib
 import json
 import queue
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tools.free_ports import free_port
 from tools.zookeeper_server import ZooKeeperServer
 
 from headwater.controller.store.metadata_store import MetadataStore, SessionState
@@ -146,12 +146,6 @@ class KazooCase:
     def close(self) -> None:
         self.store.close()
         self.store.wait_closed(PATIENCE_S)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class StoreProcess:

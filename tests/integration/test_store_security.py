@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from tools.free_ports import free_port
 
 from headwater import Admin, Consumer, NewTopic, Producer, TopicPartition
 from headwater.config.broker_keys.zookeeper import ZooKeeperTls
@@ -25,7 +26,7 @@ from headwater.controller.store.metadata_store import (
 from headwater.controller.store.znodes import CLUSTER_ID, CLUSTER_SECRET
 from headwater.testing import Broker, Cluster
 from tests.integration.certificates import Authority
-from tests.integration.metadata_stores import SERVED_STORES, KazooCase, free_port, zookeepers
+from tests.integration.metadata_stores import SERVED_STORES, KazooCase, zookeepers
 from tests.integration.waiting import until
 
 LOGIN, OTHER = "headwater:river", "stranger:river"

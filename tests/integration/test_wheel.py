@@ -14,9 +14,10 @@ import tarfile
 import zipfile
 
 import pytest
+from tools.free_ports import free_port
 
 from headwater import __version__
-from tests.pages import ROOT, free_port
+from tests.pages import ROOT
 
 PARTS = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE", "tools/project-urls"]
 REPOSITORY = "https://example.org/headwater"

@@ -1,7 +1,6 @@
 """Kafka Streams and Kafka Connect, exactly once, killed midway several times."""
 
 import json
-import socket
 import subprocess
 import tempfile
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from tools.free_ports import free_port
 from tools.jars import JarsUnavailable
 from tools.java import SHORT_LIVED, java
 
@@ -178,8 +178,7 @@ class _Connect:
     """A worker in distributed mode, and the REST interface that takes a connector."""
 
     def __init__(self, broker: BrokerUnderTest, folder: Path):
-        with socket.create_server(("127.0.0.1", 0)) as held:
-            self._address = f"http://127.0.0.1:{held.getsockname()[1]}"
+        self._address = f"http://127.0.0.1:{free_port()}"
         name = broker.fresh("connect")
         settings = {
             "bootstrap.servers": broker.bootstrap,
