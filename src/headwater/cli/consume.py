@@ -28,7 +28,12 @@ _POLL_S = 0.5
 _ENDS = {"earliest": ResetTo.earliest(), "latest": ResetTo.latest()}
 
 
-@click.command("consume")
+def _hyphens(word: str) -> str:
+    """Let `read_committed`, as clients write it, be `read-committed`."""
+    return word.replace("_", "-")
+
+
+@click.command("consume", context_settings={"token_normalize_func": _hyphens})
 @click.argument("topics", nargs=-1, required=True, shell_complete=TOPIC)
 @click.option(
     "--from",

@@ -30,6 +30,7 @@ from headwater.config.client import ConsumerSettings, ProducerSettings
 from headwater.errors import KafkaError
 
 _SAMPLES = 10_000
+_TRANSACTION_MS = 100
 _POLL_S = 0.5
 _PATIENCE_S = 30.0
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
@@ -58,10 +59,9 @@ def command() -> None:
 @click.option(
     "--transaction-duration-ms",
     type=click.IntRange(1),
-    default=100,
-    show_default=True,
     metavar="MS",
-    help="How long each transaction is open before its commit.",
+    help="How long each transaction is open before its commit; implies --transactional.  "
+    f"[default: {_TRANSACTION_MS}]",
 )
 @bootstrap_option
 @timeout_option
@@ -73,7 +73,7 @@ def produce(
     size: int,
     rate: int | None,
     transactional: bool,
-    transaction_duration_ms: int,
+    transaction_duration_ms: int | None,
     bootstrap: str,
     timeout: float,
     settings: tuple[str, ...],
@@ -81,6 +81,7 @@ def produce(
 ) -> None:
     """Send records to TOPIC and time their acknowledgements."""
     options = client_settings(ProducerSettings, bootstrap, settings)
+    transactional = transactional or transaction_duration_ms is not None
     if transactional:
         options.setdefault("transactional_id", f"headwater-perf-{uuid.uuid4()}")
     elif options.get("transactional_id") is not None:
@@ -94,7 +95,11 @@ def produce(
         _progress("produce", records) as bar,
     ):
         producer.partitions_for(topic)
-        transactions = _Transactions(producer, transaction_duration_ms) if transactional else None
+        transactions = (
+            _Transactions(producer, transaction_duration_ms or _TRANSACTION_MS)
+            if transactional
+            else None
+        )
         begun = time.perf_counter()
         for number in range(records):
             if number % every:

@@ -49,6 +49,8 @@ class ClientSettings(SettingsBase):
     """The settings of every client."""
 
     ROLE: ClassVar[str] = "admin"
+    OBJECTS: ClassVar[tuple[str, ...]] = ()
+    """Other arguments of the client, which a misspelled setting may mean."""
 
     # fmt: off
     bootstrap_servers: tuple[str, ...] = key(
@@ -170,7 +172,7 @@ class ClientSettings(SettingsBase):
         theirs = OTHER_CLIENTS.get(name)
         spelled = {row.name if "." in keyword else row.attribute: row for row in cls.KEYS.values()}
         if theirs is None:
-            return nearest(keyword, spelled, cutoff=_ALIKE)
+            return nearest(keyword, [*spelled, *cls.OBJECTS], cutoff=_ALIKE)
         if theirs in cls.KEYS:
             return "; its name here is " + next(
                 n for n, row in spelled.items() if row.name == theirs
@@ -232,6 +234,7 @@ class ProducerSettings(ClientSettings):
     """The settings of a producer."""
 
     ROLE = "producer"
+    OBJECTS = ("key_serializer", "value_serializer", "partitioner", "interceptors")
 
     # fmt: off
     acks: str = key(
@@ -383,6 +386,7 @@ class ConsumerSettings(ClientSettings):
     """The settings of a consumer."""
 
     ROLE = "consumer"
+    OBJECTS = ("key_deserializer", "value_deserializer", "interceptors", "assignors")
 
     # fmt: off
     group_id: str | None = key(

@@ -6,7 +6,7 @@ rows. Code reads `settings.retention_ms`, never a string; a settings object neve
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import Any, ClassVar, TypeAlias
 
@@ -216,11 +216,11 @@ class SettingsBase:
         return {name: cls.key(name).parse(text) for name, text in overrides.items()}
 
 
-def nearest(name: str, names: Mapping[str, object], cutoff: float = 0.6) -> str:
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """A hint with the closest known name, or an empty text."""
     from difflib import get_close_matches  # slow to import, and needed only after a typo
 
-    close = get_close_matches(name, names, n=1, cutoff=cutoff)
+    close = get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 

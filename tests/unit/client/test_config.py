@@ -26,6 +26,7 @@ def test_the_defaults_are_kafkas() -> None:
     [
         ({"lingerms": 3}, "unknown setting lingerms; did you mean linger_ms?"),
         ({"batch_sise": 3}, "did you mean batch_size?"),
+        ({"value_serialiser": str.encode}, "did you mean value_serializer?"),
         ({"linger_ms": "soon"}, "linger.ms cannot be 'soon': it takes a whole number"),
         ({"linger_ms": -1}, "at least 0"),
         ({"acks": 2}, "all, -1, 0, 1"),
