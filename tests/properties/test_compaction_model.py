@@ -171,6 +171,9 @@ class CompactionMachine(RuleBasedStateMachine):
         assert not visible.keys() & self.aborted
         # Nothing above the clean point is missing.
         assert {at for at in self.committed if at >= self.dirty} <= visible.keys()
+        # Below it, a key has one value: an older one would come back once its tombstone is gone.
+        clean = [key for at, (key, _) in visible.items() if at < self.dirty]
+        assert len(clean) == len(set(clean))
         wanted, found = _last_values(self.committed), _last_values(visible)
         assert {key: value for key, value in wanted.items() if value is not None} == {
             key: value for key, value in found.items() if value is not None

@@ -46,6 +46,8 @@ from headwater.records.varint import INT64_BYTES, read_varint, write_varint
 if TYPE_CHECKING:
     from headwater.log.compaction.pure_key_map import KeyMap
 
+_LAST_TIMESTAMP = (1 << 63) - 1
+
 
 @dataclass(slots=True)
 class CleanCounts:
@@ -141,7 +143,7 @@ class BatchCleaner:
         return _rebuilt(header, kept, count, newest)
 
     def _with_horizon(self, header: RawHeader, area: Buffer, count: int, newest: int) -> bytearray:
-        horizon = self._now_ms + self._delete_retention_ms
+        horizon = min(self._now_ms + self._delete_retention_ms, _LAST_TIMESTAMP)
         shifted = shift_timestamps(area, count, wrap(header[BASE_TIMESTAMP] - horizon))
         changed = list(header)
         changed[ATTRIBUTES] |= DELETE_HORIZON

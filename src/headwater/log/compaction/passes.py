@@ -88,7 +88,9 @@ class CleaningPass:
         # A record needs one slot at most: small logs need small maps.
         dirty = int((job.end_offset - job.first_dirty) / min(job.load_factor, 0.5)) + 1
         keys = make_key_map(min(slots, dirty), job.load_factor, job.secret)
-        self.cleaned_to = self._map_keys(keys, CleanedTransactions(aborted))
+        # The markers below the dirty part are not read: their transactions must not begin again.
+        undecided = [row for row in aborted if row.last_offset >= job.first_dirty]
+        self.cleaned_to = self._map_keys(keys, CleanedTransactions(undecided))
         self.keys = len(keys)
         cleaner = BatchCleaner(
             keys,

@@ -157,6 +157,14 @@ def test_a_new_tombstone_gets_no_older_horizon(dirs_and_log):
     assert read_header(batch_at(log, 2)).delete_horizon_ms == NOW + 3 * DAY
 
 
+def test_tombstones_may_stay_for_good(dirs_and_log):
+    dirs, log = dirs_and_log
+    write(log, (b"a", b"1"), (b"a", None))
+    for now_ms in (NOW, NOW + DAY):
+        cleaned(log, dirs, now_ms=now_ms, delete_retention_ms=(1 << 63) - 1)
+        assert [(row.offset, row.timestamp) for row in records_of(log)] == [(1, NOW)]
+
+
 def test_tombstones_past_the_last_mapped_offset_wait_for_their_pass(dirs_and_log):
     dirs, log = dirs_and_log
     write(log, (b"a", b"1"), (b"b", b"2"), (b"c", None))
@@ -216,6 +224,21 @@ def test_an_aborted_value_does_not_replace_a_committed_one_in_a_later_pass(dirs_
     end_transaction(log, 7, commit=False)
     cleaned(log, dirs, first_dirty=1)
     assert contents(log) == [(0, b"a", b"kept")]
+
+
+def test_a_key_stays_deleted_if_its_producer_aborted_before(dirs_and_log):
+    dirs, log = dirs_and_log
+    write(log, (b"a", b"old"))
+    write(log, (b"x", b"no"), producer_id=7, base_sequence=0, transactional=True)
+    end_transaction(log, 7, commit=False)
+    first = cleaned(log, dirs)
+    write(log, (b"a", None), producer_id=7, base_sequence=1, transactional=True)
+    end_transaction(log, 7, commit=True)
+    second = cleaned(log, dirs, first.cleaned_to)
+    assert contents(log) == [(3, b"a", None)]
+    write(log, (b"b", b"1"))
+    cleaned(log, dirs, second.cleaned_to, NOW + DAY)
+    assert contents(log) == [(5, b"b", b"1")]
 
 
 def test_a_transaction_whose_marker_is_above_the_end_is_known_to_be_aborted(dirs_and_log):
