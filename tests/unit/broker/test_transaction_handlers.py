@@ -5,7 +5,12 @@ import time
 import pytest
 
 from headwater.errors import E
-from headwater.model import TRANSACTION_STATE, TopicPartition
+from headwater.model import (
+    LONGEST_STRING,
+    TRANSACTION_STATE,
+    TopicPartition,
+    coordinator_partition,
+)
 from headwater.security.acls import AllowAll
 from headwater.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -117,6 +122,13 @@ def test_a_transaction_in_every_version_without_bumps(live, client, topic, name,
     wait_for(client, name, "CompleteCommit")
     assert live.replica(topic).log.log_end_offset == 1, "the marker"
     assert add(client, name, who, topic, min(version, 3)) == E.NONE
+
+
+def test_an_id_that_no_record_can_have_is_refused_before_it_is_hashed(client):
+    assert init(client, "x" * LONGEST_STRING).error_code == E.NONE
+    assert init(client, "x" * (LONGEST_STRING + 1)).error_code == E.INVALID_REQUEST
+    # A hash of all of it would hold the loop: a request may have a hundred million characters.
+    assert coordinator_partition("x" * (LONGEST_STRING + 1), 50) == 0
 
 
 def test_a_transaction_with_a_bump(live, client, topic, name):
