@@ -118,7 +118,9 @@ async def measure(case: Case, profile: cProfile.Profile | None) -> float:
         loads = [_load(case, topic, rank, rounds) for rank in range(case.connections)]
         peers = [_peer(broker) for _ in range(case.connections)]
         turns = list(zip(*loads, strict=True))
-        _feed(broker, peers, turns[:WARM_UP])
+        _feed(broker, peers, turns[:1])
+        await until_written(broker, "t", partitions)
+        _feed(broker, peers, turns[1:WARM_UP])
         started = time.process_time()
         if profile is not None:
             profile.enable()
@@ -128,6 +130,15 @@ async def measure(case: Case, profile: cProfile.Profile | None) -> float:
         took = time.process_time() - started
         await broker.stop()
         return took / (rounds * case.connections * case.depth) * 1e6
+
+
+async def until_written(broker: BrokerServer, topic: str, partitions: int) -> None:
+    """Return when each partition has its first batches: those wait for the file of epochs."""
+    for index in range(partitions):
+        replica = broker.context.replicas.get(topic, index)
+        assert replica is not None
+        while not replica.log_end_offset:  # noqa: ASYNC110 - a file thread saves the epoch
+            await asyncio.sleep(0.001)
 
 
 def _load(case: Case, topic_id: Uuid, rank: int, rounds: int) -> list[bytes]:

@@ -227,7 +227,9 @@ def test_a_hanging_transaction_is_found_and_aborted(trusting):
     (aborted,) = rows("transactions", "abort", "t:0", "--start-offset", "0")
     assert aborted["producer_id"] == STRAY
     assert type_in(*read).stdout == "kept\n"
-    assert type_in("consume", "t", "--isolation", "read_committed", "--group", "g").stdout == "kept\n"
+    assert (
+        type_in("consume", "t", "--isolation", "read_committed", "--group", "g").stdout == "kept\n"
+    )
     assert rows(*find) == []
 
 

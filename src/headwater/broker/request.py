@@ -60,10 +60,12 @@ class Request(PendingResponse):
     def fill(self, buffers: list[Buffer]) -> None:
         """Set the response, and record how long it took."""
         if self.buffers is None:
-            context = self.connection.context
+            connection = self.connection
+            context = connection.context
             took_us = context.clock.monotonic_us() - self.started_us
             context.metrics.apis[self.row.api.key].time_ms.observe(took_us / 1000)
-            super().fill(buffers)
+            self.buffers = buffers
+            connection.response_ready(self)
 
     def reply(self, response: Struct) -> None:
         """Send the response, on the loop thread; the connection keeps the order."""

@@ -265,21 +265,30 @@ class ServerConnection(FrameProtocol):
             self._tick.send_soon(self)
 
     def answer_made(self, buffers: list[Buffer]) -> None:
-        """Queue a response; count its bytes in this process's memory."""
-        size = sum(map(len, buffers))
+        """Queue a response; count its bytes in this process's memory, if they are many."""
+        size = own = 0
+        for buffer in buffers:
+            length = len(buffer)
+            size += length
+            kind: type = type(buffer)
+            if kind is SliceStream:
+                self._streams += 1
+            elif kind is not memoryview:
+                own += length
         before = self._unsent
-        self._unsent += size
-        if before <= MAX_UNSENT < self._unsent:
+        self._unsent = unsent = before + size
+        if before <= MAX_UNSENT < unsent:
             self.hold()
-        if size > WORTH_COUNTING:
-            self._streams += sum(isinstance(buffer, SliceStream) for buffer in buffers)
-            self._charge(_own(buffers))
+        if own > WORTH_COUNTING:
+            self._charge(own)
 
     def _answers_sent(self, size: int) -> None:
+        self.bytes_out += size
         before = self._unsent
-        self._unsent = max(0, before - size)
-        if self._unsent <= MAX_UNSENT < before:
-            self.release()
+        if before:
+            self._unsent = unsent = before - size if before > size else 0
+            if unsent <= MAX_UNSENT < before:
+                self.release()
 
     def hold_bytes(self, size: int) -> None:
         """Count bytes of its requests that wait for a codec, a coordinator or a turn; negative later.
@@ -325,16 +334,12 @@ class ServerConnection(FrameProtocol):
             if self._streams:
                 answers = self._up_to_stream(answers)
             if len(answers) == 1:
-                answer = answers[0]
-                self.bytes_out += len(answer)
-                transport.write(answer)
+                transport.write(answers[0])
             elif answers:
-                self.bytes_out += sum(map(len, answers))
                 transport.writelines(answers)
-            if self._unsent:
-                self._answers_sent(sum(map(len, answers)))
-                if self._charged and not self._writing_paused:
-                    self._charge(-min(self._charged, _own(answers)))
+            self._answers_sent(sum(map(len, answers)))
+            if self._charged and not self._writing_paused:
+                self._charge(-min(self._charged, _own(answers)))
             if self._streams and self._begin_stream():
                 return
         if self._leaving and not self.pending:
@@ -378,7 +383,6 @@ class ServerConnection(FrameProtocol):
     def _send_piece(self, stream: SliceStream, data: bytes) -> None:
         assert self.transport is not None
         self._handed += len(data)
-        self.bytes_out += len(data)
         self.transport.write(data)
         self._answers_sent(len(data))
         if not stream.left:

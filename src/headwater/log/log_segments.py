@@ -25,14 +25,15 @@ from headwater.log.segment import (
     LOG,
     SUFFIXES,
     SWAP,
+    Cold,
     DamagedSegment,
     Segment,
 )
 from headwater.log.settings import LogSettings
-from headwater.log.slices import Cold, FileSlice
+from headwater.log.slices import FileSlice
 from headwater.model import TopicPartition
 from headwater.records.header_fields import BASE_OFFSET, MAX_TIMESTAMP
-from headwater.seams.files import Buffer, Files
+from headwater.seams.files import Files
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -136,13 +137,14 @@ class LogSegments:
         None if there is nothing. An `upper` inside a batch excludes that batch.
         """
         segments = self._list
-        rank = self.rank(offset)
-        while rank < len(segments):
+        count = len(segments)
+        rank = count - 1 if offset >= self.active.base_offset else self.rank(offset)
+        while rank < count:
             segment = segments[rank]
             if segment.base_offset >= upper:
                 return None
             rank += 1
-            end = segments[rank].base_offset if rank < len(segments) else log_end
+            end = segments[rank].base_offset if rank < count else log_end
             found = self._slice(
                 segment, (offset, upper if upper < end else None, max_bytes, at_least_one)
             )
@@ -238,18 +240,12 @@ class LogSegments:
     def _slice(
         self, segment: Segment, wanted: tuple[int, int | None, int, bool]
     ) -> FileSlice | None:
-        def read(size: int, position: int) -> Buffer:
-            data = segment.read_now(size, position)
-            if data is None or len(data) < size:
-                raise Cold
-            return data
-
         if segment is not self.active and segment not in self._warm:
             self._warm_up(segment)
         if segment.index.damaged:
             self.rebuild(segment)
         try:
-            found = segment.slice(read, *wanted)
+            found = segment.slice(segment.read_cached, *wanted)
         except Cold:
             return FileSlice.unplaced(self.files, segment, wanted)
         except DamagedSegment:

@@ -5,6 +5,7 @@ each read.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from headwater.seams.files import Buffer, Files, Pages
 
@@ -21,16 +22,22 @@ class MmapCache:
         self._files = files
         self._open: OrderedDict[tuple[str, int], Pages] = OrderedDict()
 
-    def view(self, path: str, fd: int, start: int, size: int) -> list[Buffer] | None:
+    def view(
+        self, path: str, fd_of: Callable[[str], int], start: int, size: int
+    ) -> list[Buffer] | None:
         """Return the bytes in one or two pieces; None unless the page cache has all of them."""
         end = start + size
         pieces: list[Buffer] = []
         while start < end:
-            stop = min(end, (start // WINDOW_BYTES + 1) * WINDOW_BYTES)
-            pages = self._window(path, fd, start // WINDOW_BYTES)
+            number = start // WINDOW_BYTES
+            stop = min(end, (number + 1) * WINDOW_BYTES)
+            pages = self._open.get((path, number))
+            if pages is None:
+                pages = self._map(path, fd_of(path), number)
             piece = None if pages is None else pages.view_resident(start, stop - start)
             if piece is None:
                 return None
+            self._open.move_to_end((path, number))
             pieces.append(piece)
             start = stop
         return pieces
@@ -40,15 +47,10 @@ class MmapCache:
         for key in [key for key in self._open if key[0] == path]:
             del self._open[key]
 
-    def _window(self, path: str, fd: int, number: int) -> Pages | None:
-        key = path, number
-        pages = self._open.get(key)
-        if pages is not None:
-            self._open.move_to_end(key)
-            return pages
+    def _map(self, path: str, fd: int, number: int) -> Pages | None:
         pages = self._files.map(fd, number * WINDOW_BYTES, WINDOW_BYTES)
         if pages is not None:
             if len(self._open) >= WINDOWS:
                 self._open.popitem(last=False)
-            self._open[key] = pages
+            self._open[path, number] = pages
         return pages

@@ -7,7 +7,6 @@ reader walks forward from there.
 
 import struct
 from array import array
-from bisect import bisect_right
 from operator import lt
 from sys import byteorder
 from typing import ClassVar
@@ -15,6 +14,8 @@ from typing import ClassVar
 from headwater.log.index_file import IndexFile
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
+NEAR = 4
+"""Entries on either side of a guess among which a lookup searches first."""
 
 
 class OffsetIndex(IndexFile):
@@ -30,11 +31,11 @@ class OffsetIndex(IndexFile):
 
     def lookup(self, relative_offset: int) -> tuple[int, int]:
         """Return the last entry at or below the offset, or (-1, 0) for the start of the segment."""
-        return self._floor(relative_offset, 0)
+        return self._entry(self._rank(relative_offset, 0))
 
     def lookup_position(self, position: int) -> tuple[int, int]:
         """Return the last entry at or before a file position, or (-1, 0)."""
-        return self._floor(position, 1)
+        return self._entry(self._rank(position, 1))
 
     def after_position(self, position: int) -> int:
         """Return the offset of the first entry at or after a file position, or -1."""
@@ -49,13 +50,27 @@ class OffsetIndex(IndexFile):
         """The newest entry, or (-1, 0)."""
         return self._entry(self.count)
 
-    def _floor(self, target: int, field: int) -> tuple[int, int]:
-        return self._entry(self._rank(target, field))
-
     def _rank(self, target: int, field: int) -> int:
+        """Return how many entries have at most that number."""
         entries, unpack, size = self.entries, self.ENTRY.unpack_from, self.ENTRY.size
-        ranks = range(len(entries) // size)
-        return bisect_right(ranks, target, key=lambda rank: unpack(entries, rank * size)[field])
+        low, high = 0, len(entries) // size
+        if high > NEAR:
+            # Both numbers grow evenly in most segments: the guess is near.
+            last = unpack(entries, (high - 1) * size)[field]
+            if target >= last:
+                return high
+            guess = max(target, 0) * high // last
+            if guess >= NEAR and unpack(entries, (guess - NEAR) * size)[field] <= target:
+                low = guess - NEAR
+            if guess + NEAR < high and unpack(entries, (guess + NEAR) * size)[field] > target:
+                high = guess + NEAR
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(entries, middle * size)[field] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _entry(self, rank: int) -> tuple[int, int]:
         if rank == 0:

@@ -46,6 +46,10 @@ Read: TypeAlias = Callable[[int, int], Buffer]
 """`read(size, position)`: bytes of the segment's file, fewer only at its end."""
 
 
+class Cold(Exception):
+    """The page cache does not have the bytes."""
+
+
 class DamagedSegment(Exception):
     """The file has no valid batch where one must begin."""
 
@@ -152,11 +156,8 @@ class Segment:
         copy.base_offset, copy.stem, copy.path = self.base_offset, self.stem, self.path
         copy.moving_to = self.moving_to
         copy.index, copy.time_index, copy.aborted = self.index, self.time_index, self.aborted
-        copy.created_ms, copy.truncation_count, copy.jitter = (
-            self.created_ms,
-            self.truncation_count,
-            self.jitter,
-        )
+        copy.created_ms, copy.jitter = self.created_ms, self.jitter
+        copy.truncation_count = self.truncation_count
         copy.tail_offsets, copy.tail_positions, copy.resumes, copy.cold_ends = [], [], {}, {}
         copy.reset(size)
         return copy
@@ -232,8 +233,7 @@ class Segment:
         self.size = size
         self.ready = size == 0
         self.first_timestamp = self.max_timestamp = -1
-        self.max_timestamp_offset = self.base_offset
-        self.since_index = 0
+        self.max_timestamp_offset, self.since_index = self.base_offset, 0
 
     def seal(self) -> None:
         """Add the final time index entry: this process appends no more batches."""
@@ -251,9 +251,8 @@ class Segment:
 
     def find(self, read: Read, offset: int) -> tuple[int, RawHeader] | None:
         """Return position and header of the first batch that ends at or above `offset`."""
-        position = self._confirmed(read, self.index.lookup(offset - self.base_offset))
-        while position < self.size:
-            window = self._window(read, position)
+        position, window = self._enter(read, self.index.lookup(offset - self.base_offset))
+        while window:
             at, last = 0, len(window) - HEADER_SIZE
             while at <= last:
                 header = self._header(window, at, position)
@@ -261,19 +260,20 @@ class Segment:
                     return position + at, header
                 at += header[LENGTH] + OVERHEAD
             position += at
+            window = self._window(read, position)
         return None
 
     def find_last(self, read: Read) -> tuple[int, RawHeader] | None:
         """Return position and header of the last batch."""
-        position = self._confirmed(read, self.index.last())
+        position, window = self._enter(read, self.index.last())
         found = None
-        while position < self.size:
-            window = self._window(read, position)
+        while window:
             at, last = 0, len(window) - HEADER_SIZE
             while at <= last:
                 found = position + at, self._header(window, at, position)
                 at += found[1][LENGTH] + OVERHEAD
             position += at
+            window = self._window(read, position)
         return found
 
     def slice(
@@ -311,9 +311,12 @@ class Segment:
             if positions[rank] == start and at_least_one:
                 return positions[rank + 1] if rank + 1 < len(positions) else self.size
             return positions[rank]
-        place = max(start, self._confirmed(read, self.index.lookup_position(limit)))
-        while place < self.size:
-            window = self._window(read, place)
+        entry = self.index.lookup_position(limit)
+        if entry[1] > start:
+            place, window = self._enter(read, entry)
+        else:
+            place, window = start, self._window(read, start)
+        while window:
             at, last = 0, len(window) - HEADER_SIZE
             while at <= last:
                 header = self._header(window, at, place)
@@ -326,20 +329,22 @@ class Segment:
                     return self._resume(header[BASE_OFFSET], place + at)
                 at = after
             place += at
+            window = self._window(read, place)
         return place
 
-    def _confirmed(self, read: Read, entry: tuple[int, int]) -> int:
-        """Return the position of an index entry after checking that its batch is there."""
+    def _enter(self, read: Read, entry: tuple[int, int]) -> tuple[int, Buffer]:
+        """Return the position of an index entry and the bytes there, after checking its batch."""
         relative, position = entry
         if relative < 0:
-            return 0
+            return 0, self._window(read, 0)
         if position + HEADER_SIZE <= self.size:
-            header = HEADER.unpack_from(read(HEADER_SIZE, position))
+            window = self._window(read, position)
+            header = HEADER.unpack_from(window)
             if (
                 header[MAGIC_BYTE] == MAGIC
                 and header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] == self.base_offset + relative
             ):
-                return position
+                return position, window
         raise DamagedSegment(f"entry {relative}:{position} of {self.index.path} is wrong")
 
     def _resume(self, offset: int, position: int) -> int:
@@ -350,6 +355,9 @@ class Segment:
         return position
 
     def _window(self, read: Read, position: int) -> Buffer:
+        """Return the bytes where a batch must begin; none at the end of the segment."""
+        if position >= self.size:
+            return b""
         window = read(min(WINDOW, self.size - position), position)
         if len(window) < HEADER_SIZE:
             raise DamagedSegment(f"{self.path} ends inside a batch at {position}")
@@ -365,14 +373,17 @@ class Segment:
             raise DamagedSegment(f"no batch at {position + at} of {self.path}")
         return header
 
-    def read_now(self, size: int, position: int) -> Buffer | None:
-        """Return bytes from the page cache, or None."""
-        return self._files.pread_now(self._descriptors.of(self.path), size, position)
+    def read_cached(self, size: int, position: int) -> Buffer:
+        """Return that many bytes from the page cache; raise Cold if it lacks some of them."""
+        data = self._files.pread_now(self._descriptors.of(self.path), size, position)
+        if data is None or len(data) < size:
+            raise Cold
+        return data
 
     def mapped_now(self, size: int, position: int) -> list[Buffer] | None:
         """Return mapped pages of the page cache, to be passed to a socket only, or None."""
-        fd = self._descriptors.of(self.path)
-        return self._descriptors.mmaps.view(self.path, fd, position, size)
+        descriptors = self._descriptors
+        return descriptors.mmaps.view(self.path, descriptors.of, position, size)
 
     def open_for_reading(self) -> int:
         """Return another descriptor of the file, even while compaction renames it. For any thread."""
@@ -416,7 +427,6 @@ class Segment:
         return read_fully(self._files, self._descriptors.of(self.path), size, position)
 
     # Changes other than appends.
-
     def use_descriptors(self, descriptors: Descriptors) -> None:
         """Open files through another set from now on; those of the old one are closed."""
         self._descriptors.close_path(self.path)

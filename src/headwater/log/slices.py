@@ -12,15 +12,11 @@ from contextlib import contextmanager
 
 from headwater.errors import E, KafkaError
 from headwater.log.offset_index import OffsetIndex
-from headwater.log.segment import DamagedSegment, Segment
+from headwater.log.segment import Cold, DamagedSegment, Segment
 from headwater.seams.files import Buffer, Files, read_fully
 
 MAPPED_FROM = 128 * 1024
 """Below this size a copy is cheaper than checking whether a mapping is in memory."""
-
-
-class Cold(Exception):
-    """The page cache does not have the bytes."""
 
 
 class FileSlice:
@@ -62,17 +58,20 @@ class FileSlice:
             return None
         if self.size < MAPPED_FROM and self.size <= most:
             return self.load_now()
-        if self.segment.was_read_ahead(self.position, self.position + self.size):
+        segment, position = self.segment, self.position
+        if segment.cold_ends and segment.was_read_ahead(position, position + self.size):
             return None
-        pages = self.segment.mapped_now(self.size, self.position)
+        pages = segment.mapped_now(self.size, position)
         return pages or (self.load_now() if self.size <= most else None)
 
     def load_now(self) -> Buffer | None:
         """Return the bytes if the page cache has them all, else None."""
         if self._wanted is not None or self._truncations_seen != self.segment.truncation_count:
             return None
-        data = self.segment.read_now(self.size, self.position)
-        return data if data is not None and len(data) == self.size else None
+        try:
+            return self.segment.read_cached(self.size, self.position)
+        except Cold:
+            return None
 
     def note_cold(self) -> None:
         """Note that a reader thread has loaded the bytes: the kernel now reads ahead of them."""

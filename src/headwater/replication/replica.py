@@ -186,9 +186,13 @@ class Replica:
 
         A follower that has not reached the offset yet says so: the offset may exist.
         """
-        role = self.partition.role
-        if role is _LEADER:
-            self.require_role(role, current_leader_epoch)
+        partition = self.partition
+        if partition.role is _LEADER:
+            if self.offline is not None or current_leader_epoch not in (
+                NO_EPOCH,
+                partition.leader_epoch,
+            ):
+                self.require_role(_LEADER, current_leader_epoch)
             return
         self.require_role(Role.FOLLOWER, current_leader_epoch)
         if self.following.cutting:
@@ -449,7 +453,10 @@ class Replica:
         self, offset: int, isolation: FetchIsolation, max_bytes: int, at_least_one: bool
     ) -> FileSlice | None:
         """Return whole batches from the batch with `offset` on, or None where there is nothing."""
-        end = self.readable_end(isolation)
+        if isolation is _HIGH_WATERMARK:
+            end = self.partition.high_watermark
+        else:
+            end = self.readable_end(isolation)
         found = self.log.read(offset, end, max_bytes, at_least_one)
         while found is not None and found.size == HEADER_SIZE and isolation is not _LOG_END:
             # An empty batch of compaction: librdkafka raises its limits if an answer has no record.

@@ -4,7 +4,7 @@ Functions take and return positions instead of slices: a request is read where i
 """
 
 import struct
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from headwater.wire.apis import (
     request_header_version,
     response_header_version,
 )
+from headwater.wire.encoder import Encode
 from headwater.wire.messages.headers import RequestHeader as HeaderStruct
 from headwater.wire.primitives import Buffer, WireError, cut_short, skip_tags
 from headwater.wire.schema import Struct
@@ -87,15 +88,24 @@ def response_frame(
 
 def response(correlation_id: int, version: int, message: Struct) -> list[Buffer]:
     """Return a whole response; size, header and the body's first bytes are one part."""
-    head = _RESPONSE_HEADS[response_header_version(_key(message), version)]
-    return _sized(codec.encode(message, version, head.pack(0, correlation_id)))
+    pack, encode = _response_writer(type(message), version)
+    return _sized(encode(message, pack(0, correlation_id)))
+
+
+@lru_cache(maxsize=1024)
+def _response_writer(
+    kind: type[Struct], version: int
+) -> tuple[Callable[[int, int], bytes], Encode]:
+    """Return the functions that pack the front of a response and encode the rest."""
+    head = _RESPONSE_HEADS[response_header_version(_key(kind), version)]
+    return head.pack, codec.encoder(kind, version)
 
 
 def response_in_steps(
     correlation_id: int, version: int, message: Struct
 ) -> Generator[None, None, list[Buffer]]:
     """`response` as a generator that pauses after each array item of the message."""
-    head = _RESPONSE_HEADS[response_header_version(_key(message), version)]
+    head = _RESPONSE_HEADS[response_header_version(_key(type(message)), version)]
     front = head.pack(0, correlation_id)
     return _sized((yield from codec.encode_in_steps(message, version, front)))
 
@@ -104,7 +114,9 @@ def request(
     version: int, correlation_id: int, client_id: str | None, message: Struct
 ) -> list[Buffer]:
     """Return a whole request as parts; records are not copied."""
-    parts = _sized(codec.encode(message, version, _request_head(_key(message), version, client_id)))
+    parts = _sized(
+        codec.encode(message, version, _request_head(_key(type(message)), version, client_id))
+    )
     _INT32.pack_into(parts[0], _CORRELATION_ID, correlation_id)
     return parts
 
@@ -126,7 +138,7 @@ def request_frame(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: Struct
 ) -> bytes:
     """Return a whole request in one piece."""
-    if api_key != _key(message):
+    if api_key != _key(type(message)):
         raise WireError(f"{message.__schema__.name} is not a request of API {api_key}")
     return b"".join(request(version, correlation_id, client_id, message))
 
@@ -148,10 +160,10 @@ def read_response_header(buf: Buffer, api_key: int, version: int) -> tuple[int, 
     return correlation_id, pos
 
 
-def _key(message: Struct) -> int:
-    key = message.__schema__.api_key
+def _key(kind: type[Struct]) -> int:
+    key = kind.__schema__.api_key
     if key is None:
-        raise WireError(f"{message.__schema__.name} does not belong to an API")
+        raise WireError(f"{kind.__schema__.name} does not belong to an API")
     return key
 
 

@@ -1,13 +1,14 @@
 """Fetch: limits, progress, long polls, sessions, epochs."""
 
 import errno
+from unittest.mock import Mock
 
 import pytest
 
 from headwater.broker.handlers.fetch import LONG, _Fetch
 from headwater.broker.server_connection import MAX_POLLS
 from headwater.errors import E
-from headwater.log.segment import Segment
+from headwater.log.segment import Cold, Segment
 from headwater.log.slices import MAPPED_FROM, FileSlice
 from headwater.records.batch import batches
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
@@ -309,10 +310,12 @@ def test_what_the_page_cache_lacks_is_read_on_a_file_thread(live, topic, client,
     fill(client, topic, 3)
     replica = live.replica(topic)
     warm = client.fetch(topic).records
-    monkeypatch.setattr(type(replica.log.segments.active), "read_now", lambda *_: None)
-    cold = client.fetch(topic)
-    assert cold.error_code == 0
-    assert bytes(cold.records) == bytes(warm)
+    cold = Mock(side_effect=Cold)
+    monkeypatch.setattr(type(replica.log.segments.active), "read_cached", cold)
+    answer = client.fetch(topic)
+    assert cold.called
+    assert answer.error_code == 0
+    assert bytes(answer.records) == bytes(warm)
 
 
 def test_what_the_kernel_reads_ahead_of_a_cold_read_is_read_on_a_thread_too(

@@ -1,6 +1,8 @@
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
 from headwater.log.offset_index import OffsetIndex
@@ -50,18 +52,18 @@ def test_w1_the_walk_forward_from_the_entry_finds_the_batch_that_holds_offset_60
     assert header[0] <= 600 <= header[0] + header[6]
 
 
-def test_lookups_by_position_give_the_entry_before_it(tmp_path):
-    index = fresh(OffsetIndex, tmp_path)
-    index.append(4, 100)
-    index.append(9, 250)
-    assert [index.lookup_position(at)[1] for at in (0, 99, 100, 249, 250, 999)] == [
-        0,
-        0,
-        100,
-        100,
-        250,
-        250,
-    ]
+@given(st.sets(st.integers(0, 3000), max_size=60), st.booleans(), st.lists(st.integers(-2, 3100)))
+def test_a_lookup_gives_the_last_entry_at_or_before_its_target(numbers, uneven, targets):
+    index = OffsetIndex(FILES, "", fresh=True)
+    entries = [(-1, 0)]
+    for number in sorted(numbers):
+        entries.append((number, number**2 + 1 if uneven else 7 * number + 1))
+        index.append(*entries[-1])
+    for target in targets:
+        assert index.lookup(target) == max(row for row in entries if row[0] <= max(target, -1))
+        position = target**2 if uneven else 7 * target
+        wanted = max(row for row in entries if row[1] <= max(position, 0))
+        assert index.lookup_position(position) == wanted
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 64, b"\0\0\0", b"\xff" * 8, struct.pack(">ii", 1, 5)])

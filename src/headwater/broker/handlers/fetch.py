@@ -5,7 +5,7 @@ answers with what it has at its deadline. Bytes go from the page cache to the so
 thread reads what is not in the cache.
 """
 
-from typing import cast
+from typing import Any
 
 from headwater.broker.context import Context
 from headwater.broker.fetch_session import FetchContext, FetchPartition, Key
@@ -34,7 +34,6 @@ from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH
 from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
-from headwater.seams.files import Buffer
 from headwater.security.rights import READ_TOPIC
 from headwater.wire.apis import FETCH
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
@@ -52,14 +51,13 @@ def handle_fetch(
     context: Context, request: Request, body: FetchRequest
 ) -> FetchResponse | Steps[FetchResponse | None] | None:
     """Reply with bytes, or wait for them."""
-    if sum(len(topic.partitions) for topic in body.topics) > LONG:
-        return _fetch_many(context, request, body)
     by_id = request.version >= FIRST_WITH_TOPIC_ID
-    wanted = [
-        wanted_of(topic.topic_id if by_id else topic.topic, partition)
-        for topic in body.topics
-        for partition in topic.partitions
-    ]
+    wanted: list[FetchPartition] = []
+    for topic in body.topics:
+        if len(wanted) + len(topic.partitions) > LONG:
+            return _fetch_many(context, request, body)
+        name = topic.topic_id if by_id else topic.topic
+        wanted += [wanted_of(name, partition) for partition in topic.partitions]
     reader = FetchReader.of(body, request.version)
     try:
         fetch_context = begin_fetch(context, request, body, reader, wanted)
@@ -97,6 +95,12 @@ class _Fetch:
     fetch of more than LONG partitions is handled in turns.
     """
 
+    __slots__ = (
+        "_absences", "_committed", "_left", "_of", "_part_of", "_sends_marks", "_throttle",
+        "_watcher", "_woken", "context", "fetch_context", "found", "isolation", "max_bytes",
+        "max_wait_ms", "min_bytes", "parts", "reader", "request", "waiting",
+    )  # fmt: skip
+
     def __init__(
         self,
         context: Context,
@@ -111,14 +115,14 @@ class _Fetch:
         self.reader = reader
         self.isolation = reader.isolation
         self._committed = reader.isolation is FetchIsolation.LAST_STABLE
-        self._throttle = FollowerThrottle.of(context, reader)
-        selector = context.settings.replica_selector_class
-        self._sends_marks = reader.is_follower and selector is not None
+        self._throttle = FollowerThrottle.of(context, reader) if reader.is_follower else None
+        settings = context.settings
+        self._sends_marks = reader.is_follower and settings.replica_selector_class is not None
         self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
         self.min_bytes = min(body.min_bytes, self.max_bytes)
         # A client at its limit of polls is not read, so its disconnect goes unnoticed: no poll
         # may outlast the idle timeout of connections.
-        idle_ms = context.settings.connections_max_idle_ms
+        idle_ms = settings.connections_max_idle_ms
         self.max_wait_ms = min(body.max_wait_ms, idle_ms) if idle_ms >= 0 else body.max_wait_ms
         self.parts: list[Part] = []
         self.waiting = False
@@ -144,8 +148,9 @@ class _Fetch:
 
     def start(self) -> None:
         """Reply now if there is enough, or nothing to wait for."""
-        self.parts = [self._part(want) for want in self.fetch_context.partitions]
-        for part in self.parts:
+        for want in self.fetch_context.partitions:
+            part = self._part(want)
+            self.parts.append(part)
             self._find(part)
         if self._watcher is not None:
             self._leave_to(self._watcher)
@@ -188,7 +193,7 @@ class _Fetch:
             self.found >= self.min_bytes
             or self.max_wait_ms <= 0
             or (not self.parts and self._watcher is None)
-            or any(self._is_urgent(part) for part in self.parts)
+            or any(map(self._is_urgent, self.parts))
         )
 
     def _is_urgent(self, part: Part) -> bool:
@@ -253,7 +258,7 @@ class _Fetch:
         for part in woken:
             self._check(part)
             self._find(part)
-        return any(self._is_urgent(part) for part in woken)
+        return any(map(self._is_urgent, woken))
 
     def expired(self) -> None:
         """Reply with what there is: the deadline has passed."""
@@ -333,16 +338,18 @@ class _Fetch:
             return
         if self._throttle is not None and self._throttle.holds_back(replica):
             return
-        left = self.max_bytes - self.found
-        if left <= 0 and self.found:
+        before = self.found
+        left = self.max_bytes - before
+        if left <= 0 and before:
             return
         size = max(0, min(want.max_bytes, left))
         try:
-            part.found = replica.read(want.fetch_offset, self.isolation, size, not self.found)
+            part.found = found = replica.read(want.fetch_offset, self.isolation, size, not before)
         except (OSError, KafkaError) as failure:
             part.fail(failure)
-        if part.found is not None:
-            self.found += part.found.size
+        else:
+            if found is not None:
+                self.found = before + found.size
 
     # -- answering
 
@@ -416,38 +423,40 @@ class _Fetch:
         answers = Answers()
         for part in self.parts:
             self._add_answer(part, answers)
-        served = [part.want for part in self.parts if part.records]
-        self.request.reply(self._response(answers, served))
+        self.request.reply(self._response(answers))
 
     def _response_in_turns(self) -> Steps[FetchResponse]:
-        answers, served = Answers(), []
+        answers = Answers()
         self.fetch_context.partitions = []
         for part in drained(self.parts):
             self._add_answer(part, answers)
-            if part.records:
-                served.append(part.want)
             yield
-        return self._response(answers, served)
+        return self._response(answers)
 
     def _add_answer(self, part: Part, answers: Answers) -> None:
-        answer = self._partition_answer(part)
+        answer, want = self._partition_answer(part), part.want
         mark, start = answer.high_watermark, answer.log_start_offset
-        if not self.fetch_context.mentions(part.want, mark, start, part.news):
-            return
-        topic = part.want.key[0]
-        if topic not in answers.topics:
-            answers.topics[topic] = topic_answer(topic)
-        answers.topics[topic].partitions.append(answer)
+        if self.fetch_context.session is not None:
+            if part.records:
+                answers.served.append(want)
+            if not self.fetch_context.mentions(want, mark, start, part.news):
+                return
+        topic = answers.topics.get(want.key[0])
+        if topic is None:
+            topic = answers.topics[want.key[0]] = topic_answer(want.key[0])
+        topic.partitions.append(answer)
         if part.failure is not None:
             hint_leader(part, answer, self.request.version, answers.hinted)
 
-    def _response(self, answers: Answers, served: list[FetchPartition]) -> FetchResponse:
-        self.fetch_context.served(served)
+    def _response(self, answers: Answers) -> FetchResponse:
+        if answers.served:
+            self.fetch_context.served(answers.served)
         response = FetchResponse(session_id=self.fetch_context.session_id)
         response.responses = list(answers.topics.values())
-        response.node_endpoints = leader_endpoints(
-            self.context, self.request.connection, answers.hinted, FetchResponse.NodeEndpoint
-        )
+        if answers.hinted:
+            response.node_endpoints = leader_endpoints(
+                self.context, self.request.connection, answers.hinted, FetchResponse.NodeEndpoint
+            )
         # This fetch may stay in the purgatory until its deadline: it must not keep records.
         self.parts, self.fetch_context.partitions = [], []
         self._of, self._woken, self._part_of = {}, {}, {}
@@ -457,10 +466,9 @@ class _Fetch:
         replica, aborted = part.replica, None
         if self._committed and replica is not None and part.failure is None:
             aborted = aborted_transactions(part, replica)
+        records: Any = b"" if part.records is None else part.records
         answer = _PartitionAnswer(
-            partition_index=part.want.key[1],
-            high_watermark=-1,
-            records=b"" if part.records is None else cast(Buffer, part.records),
+            partition_index=part.want.key[1], high_watermark=-1, records=records
         )
         if part.failure is not None or replica is None:
             answer.error_code = part.failure.code if part.failure else E.UNKNOWN_SERVER_ERROR

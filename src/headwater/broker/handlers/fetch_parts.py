@@ -66,11 +66,14 @@ def wanted_of(topic: str | bytes, partition: FetchRequest.FetchPartition) -> Fet
 class Answers:
     """The response of a fetch under construction."""
 
-    __slots__ = ("hinted", "topics")
+    __slots__ = ("hinted", "served", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str | bytes, TopicAnswer] = {}
+        # Leaders whose addresses the client needs.
         self.hinted: set[int] = set()
+        # The partitions with records, of a session.
+        self.served: list[FetchPartition] = []
 
 
 def load(piece: FileSlice, most: int) -> Loaded | Exception:

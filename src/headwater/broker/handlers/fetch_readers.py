@@ -42,12 +42,10 @@ class FetchReader(NamedTuple):
 
     @classmethod
     def of(cls, body: FetchRequest, version: int) -> "FetchReader":
-        replica_id = _replica_id(body)
+        replica_id = max(body.replica_id, body.replica_state.replica_id)
         if replica_id > CONSUMER:
             return _follower(replica_id, body.replica_state.replica_epoch)
-        committed = body.isolation_level == READ_COMMITTED
-        isolation = FetchIsolation.LAST_STABLE if committed else FetchIsolation.HIGH_WATERMARK
-        return cls(CONSUMER, -1, isolation, body.rack_id, version >= FIRST_WITH_RACK)
+        return _consumer(body.isolation_level, body.rack_id, version >= FIRST_WITH_RACK)
 
     def check(self, replica: Replica, want: FetchPartition) -> None:
         """Refuse a reader that the replica cannot serve, before its offset is checked."""
@@ -78,6 +76,14 @@ class FetchReader(NamedTuple):
 
 
 @lru_cache(maxsize=256)
+def _consumer(isolation_level: int, rack: str, reads_followers: bool) -> FetchReader:
+    """Return the reader of every consumer's fetch with these properties."""
+    committed = isolation_level == READ_COMMITTED
+    isolation = FetchIsolation.LAST_STABLE if committed else FetchIsolation.HIGH_WATERMARK
+    return FetchReader(CONSUMER, -1, isolation, rack, reads_followers)
+
+
+@lru_cache(maxsize=256)
 def _follower(replica_id: int, broker_epoch: int) -> FetchReader:
     """Return the reader of every fetch of a follower's registration."""
     return FetchReader(replica_id, broker_epoch, FetchIsolation.LOG_END, is_follower=True)
@@ -95,11 +101,10 @@ class FollowerThrottle:
 
     @classmethod
     def of(cls, context: Context, reader: FetchReader) -> "FollowerThrottle | None":
-        """Return the throttle of a fetch; None if nothing can hold it back."""
-        throttle = context.throttles.leader
-        if not (reader.is_follower and throttle.active):
+        """Return the throttle of a follower's fetch; None if nothing can hold it back."""
+        if not context.throttles.leader.active:
             return None
-        return cls(throttle, context.clock, reader.replica_id)
+        return cls(context.throttles.leader, context.clock, reader.replica_id)
 
     def holds_back(self, replica: Replica) -> bool:
         return (
@@ -122,8 +127,9 @@ def begin_fetch(
     wanted: list[FetchPartition],
 ) -> FetchContext:
     """Return the request's context in its session; KafkaError for an unknown session."""
-    if request.version < FIRST_WITH_SESSION:
-        return FetchContext(None, incremental=False, partitions=wanted)
+    sessionless = body.session_epoch == FINAL_EPOCH and body.session_id == 0
+    if request.version < FIRST_WITH_SESSION or (sessionless and not body.forgotten_topics_data):
+        return FetchContext(None, False, wanted)
     by_id = request.version >= FIRST_WITH_TOPIC_ID
     forgotten: list[Key] = [
         (topic.topic_id if by_id else topic.topic, partition)
@@ -131,8 +137,6 @@ def begin_fetch(
         for partition in topic.partitions
     ]
     now_ms = context.clock.monotonic_ms()
-    if body.session_epoch == FINAL_EPOCH and body.session_id == 0 and not forgotten:
-        return FetchContext(None, incremental=False, partitions=wanted)
 
     def exists(key: Key) -> bool:
         topic, index = key
@@ -160,16 +164,14 @@ def begin_fetch(
     return fetch_context
 
 
-def _replica_id(body: FetchRequest) -> int:
-    return max(body.replica_id, body.replica_state.replica_id)
-
-
 # -- access
 
 
 def cluster_of_follower(request: Request, body: FetchRequest) -> str | None:
     """Return the resource that a follower needs a right to; None for a consumer's fetch."""
-    return CLUSTER_NAME if _replica_id(body) > CONSUMER else None
+    if body.replica_id > CONSUMER or body.replica_state.replica_id > CONSUMER:
+        return CLUSTER_NAME
+    return None
 
 
 def refuse_follower(request: Request, body: FetchRequest, error: E) -> FetchResponse:
