@@ -2,15 +2,19 @@
 
 Bytes are durable after a sync of their file, names after a sync of their folder. Until then both
 are pending operations; a power failure keeps any of them: all, none, some, or a part of one, cut at
-a sector. The death of a process changes nothing: the page cache outlives it.
+a sector. The death of a process changes nothing: the page cache outlives it. After a failed sync,
+programs still see what was written, but no later sync makes it durable: Linux takes the pages for
+stored.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from simulator.randomness import Stream
 
 SECTOR = 512
+LOSSES = ("all", "none", "some", "torn")
+"""What a power failure may keep of the pending changes of a file."""
 
 
 class File:
@@ -41,9 +45,23 @@ class File:
             _apply(self.durable, offset, content)
         self.pending.clear()
 
-    def lose_power(self, chance: Stream) -> None:
+    def fail_sync(self) -> None:
+        """Lose the pending writes for good; the length of the file is in the journal and stays."""
+        self.pending = [(size, None) for size, content in self.pending if content is None]
+
+    def copy(self, copies: "dict[int, Node]") -> "File":
+        """Return a copy of the file, the same one each time."""
+        known = copies.get(id(self))
+        if isinstance(known, File):
+            return known
+        copies[id(self)] = copy = File()
+        copy.data, copy.durable = self.data[:], self.durable[:]
+        copy.pending, copy.modified_ms = self.pending[:], self.modified_ms
+        return copy
+
+    def lose_power(self, chance: Stream, losses: Sequence[str] = LOSSES) -> None:
         """Keep what was synced, and a random part of the rest."""
-        match chance.choice(("all", "none", "some", "torn")):
+        match chance.choice(losses):
             case "all":
                 self.sync()
             case "none":
@@ -51,7 +69,7 @@ class File:
             case "some":
                 self.pending = [change for change in self.pending if chance.random() < 0.5]
                 self.sync()
-            case "torn":
+            case _:
                 self._tear(chance)
         self.pending.clear()
         self.data = bytearray(self.durable)
@@ -101,13 +119,30 @@ class Folder:
             _relink(self.durable, *change)
         self.pending.clear()
 
-    def lose_power(self, chance: Stream) -> None:
+    def copy(self, copies: "dict[int, Node]") -> "Folder":
+        """Return a copy of the folder and of everything in it, the same one each time."""
+        known = copies.get(id(self))
+        if isinstance(known, Folder):
+            return known
+        copies[id(self)] = copy = Folder()
+        copy.entries = {name: node.copy(copies) for name, node in self.entries.items()}
+        copy.durable = {name: node.copy(copies) for name, node in self.durable.items()}
+        copy.pending = [
+            (name, former, None if node is None else node.copy(copies))
+            for name, former, node in self.pending
+        ]
+        return copy
+
+    def lose_power(self, chance: Stream, losses: Sequence[str] = LOSSES) -> None:
         """Keep the first of the pending changes, as a journalling file system does."""
-        self.pending = self.pending[: chance.randrange(len(self.pending) + 1)]
+        if losses == ("none",):
+            self.pending.clear()
+        elif losses != ("all",):
+            self.pending = self.pending[: chance.randrange(len(self.pending) + 1)]
         self.sync()
         self.entries = dict(self.durable)
         for name in sorted(self.entries):
-            self.entries[name].lose_power(chance)
+            self.entries[name].lose_power(chance, losses)
 
 
 Node: TypeAlias = File | Folder
@@ -156,9 +191,15 @@ class Disk:
             node.sync()
         self.root.sync()
 
-    def lose_power(self, chance: Stream) -> None:
+    def copy(self) -> "Disk":
+        """Return a disk with the same content, durable and pending; nobody holds its locks."""
+        copy = Disk()
+        copy.root = self.root.copy({})
+        return copy
+
+    def lose_power(self, chance: Stream, losses: Sequence[str] = LOSSES) -> None:
         """Lose power, and keep what is durable and a random part of the rest."""
-        self.root.lose_power(chance)
+        self.root.lose_power(chance, losses)
 
     def walk(self) -> Iterator[tuple[str, Node]]:
         """Yield every path below the root with its file or folder, in order."""

@@ -37,6 +37,8 @@ class FileFaults:
     """Bytes that were unlinked while the disk was full, and can be used."""
     broken: str = ""
     """Names of operations that fail with EIO, separated by spaces."""
+    broken_under: str = ""
+    """Where they fail: below this path."""
     refusals: int = 0
     """How often an operation failed with EIO."""
     descriptors: int = MANY_DESCRIPTORS
@@ -46,6 +48,20 @@ class FileFaults:
 class _Open(NamedTuple):
     file: File
     path: str
+
+
+class Change(NamedTuple):
+    """An operation that is about to change something."""
+
+    kind: str
+    path: str
+    at: int = 0
+    content: bytes = b""
+    """What a write is about to write, and where."""
+
+
+def ignore_change(_: Change) -> None:
+    """Do nothing before an operation."""
 
 
 class SimFiles:
@@ -59,6 +75,8 @@ class SimFiles:
         self.operations = 0
         """The number of changing operations of this process."""
         self.on_crash: Callable[[], None] = lambda: None
+        self.before: Callable[[Change], None] = ignore_change
+        """Called before each changing operation."""
         self.dead = False
         self.open_files: dict[int, _Open] = {}
         self._clock = clock
@@ -125,7 +143,8 @@ class SimFiles:
         file, path = self.open_files[fd]
         content = b"".join(buffers)
         try:
-            self._change("write", path, needs_room=True, content=content)
+            grows = offset + len(content) > len(file.data)
+            self._change("write", path, needs_room=grows, content=content, at=offset)
         except (Crashed, OSError):
             if content and "write" not in self.faults.broken:
                 self._write(file, offset, content[: self._chance.randrange(len(content))])
@@ -175,7 +194,11 @@ class SimFiles:
         """Make the bytes durable."""
         self._check_alive()
         file, path = self.open_files[fd]
-        self._change("fdatasync", path)
+        try:
+            self._change("fdatasync", path)
+        except OSError:
+            file.fail_sync()
+            raise
         file.sync()
 
     # -- names
@@ -283,9 +306,10 @@ class SimFiles:
             raise Crashed
 
     def _change(
-        self, kind: str, path: str, *, needs_room: bool = False, content: bytes = b""
+        self, kind: str, path: str, *, needs_room: bool = False, content: bytes = b"", at: int = 0
     ) -> None:
         """Count an operation that changes something, and let it fail as planned."""
+        self.before(Change(kind, path, at, content))
         if self.operations == self.faults.crash_before:
             self._trace.note(f"crash before {self.operations} {kind} {path}")
             self.on_crash()
@@ -299,6 +323,7 @@ class SimFiles:
             self.faults.freed -= len(content)
 
     def _fail_if_broken(self, kind: str, path: str) -> None:
-        if self.faults.broken and kind in self.faults.broken.split():
+        faults = self.faults
+        if faults.broken and kind in faults.broken.split() and path.startswith(faults.broken_under):
             self.faults.refusals += 1
             raise OSError(errno.EIO, "the disk is broken", path)

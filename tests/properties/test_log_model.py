@@ -48,7 +48,9 @@ class LogMachine(RuleBasedStateMachine):
         self.dirs.abandon()
         verdict = verify_log(f"{self.path}/topic-0")
         shutil.rmtree(self.path)
-        assert [row for row in verdict.problems if "epochs are missing" not in row] == []
+        # These files are written without a sync: after a loss of power they are made again.
+        torn = ("partition.metadata", ".checksums", ".snapshot", ".window", "epochs are missing")
+        assert [row for row in verdict.problems if not any(one in row for one in torn)] == []
 
     def accept(self, rows):
         self.rows += rows

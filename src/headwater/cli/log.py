@@ -1,24 +1,30 @@
 """`headwater log`: look into the files of a log, with the broker running or not."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import click
 
+from headwater.broker.store_mark import FILE_NAME as STORE_MARK
 from headwater.cli.dump import DamagedBatch, batch_text, batches_of, json_line
 from headwater.cli.options import json_option
 from headwater.cli.output import show, show_json
 from headwater.errors import E, KafkaError
 from headwater.log.compaction.report import compaction_states
+from headwater.log.log_dir import LOCK
+from headwater.log.repair import repairs
 from headwater.log.verify import VerifyResult, verify_log
+from headwater.log.verify_notes import verify_dir
 from headwater.seams.files import OsFiles
 
-_NOT_SEGMENTS = (".index", ".timeindex", ".txnindex", ".snapshot")
+_NOT_SEGMENTS = (".index", ".timeindex", ".txnindex", ".snapshot", ".checksums")
 
 
 @click.group("log")
 def command() -> None:
-    """Look into the files of a log."""
+    """Look into the files of a log, and repair them."""
 
 
 @command.command()
@@ -43,36 +49,102 @@ def dump(file: str, records: bool, as_json: bool) -> None:
         )
 
 
+_compacted = click.option(
+    "--compacted", is_flag=True, help="Offsets may be missing, as after compaction."
+)
+
+
 @command.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
-@click.option("--compacted", is_flag=True, help="Offsets may be missing, as after compaction.")
+@_compacted
+@click.option("--quick", is_flag=True, help="Compare sealed segments with their checksums only.")
 @click.option(
     "--all", "everything", is_flag=True, help="Show sound partitions without records too."
 )
 @json_option
-def verify(folder: str, compacted: bool, everything: bool, as_json: bool) -> None:
+def verify(folder: str, compacted: bool, quick: bool, everything: bool, as_json: bool) -> None:
     """Check a partition's folder, or every partition of a data folder. Stop the broker first.
 
     Every batch is read: checksums, offsets, leader epochs, sequences and indexes must agree.
     """
-    partitions = partitions_in(folder)
-    if not partitions:
-        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{folder} has no partition with segments")
-    verdicts = {path: verify_log(path, gaps=compacted) for path in partitions}
+    partitions = _require_partitions(folder)
+    verdicts = {path: verify_log(path, gaps=compacted, quick=quick) for path in partitions}
+    beside = [] if partitions == [folder] else verify_dir(OsFiles(), folder, [STORE_MARK])
     if as_json:
         show_json([{"partition": _name(path), **asdict(v)} for path, v in verdicts.items()])
     else:
-        printed = {p: v for p, v in verdicts.items() if everything or v.records or v.problems}
+        printed = {
+            p: v for p, v in verdicts.items() if everything or v.records or v.problems or quick
+        }
         show([_row(path, verdict) for path, verdict in printed.items()], as_json=False)
         if len(printed) < len(verdicts):
             empty = len(verdicts) - len(printed)
             click.echo(f"{empty} sound partitions without records are not shown (--all)", err=True)
         for verdict in verdicts.values():
             for problem in verdict.problems:
-                click.echo(problem, err=True)
-    damaged = [path for path, verdict in verdicts.items() if verdict.problems]
+                hint = " (`headwater log repair`)" if problem in verdict.repairable else ""
+                click.echo(problem + hint, err=True)
+    for problem in beside:
+        click.echo(problem, err=True)
+    damaged = [_name(path) for path, verdict in verdicts.items() if verdict.problems]
     if damaged:
-        raise KafkaError(E.CORRUPT_MESSAGE, f"damaged partitions: {', '.join(map(_name, damaged))}")
+        raise KafkaError(E.CORRUPT_MESSAGE, f"damaged partitions: {', '.join(damaged)}")
+    if beside:
+        raise KafkaError(E.CORRUPT_MESSAGE, f"damaged files in {folder}: {len(beside)}")
+
+
+@command.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@_compacted
+@click.option("--dry-run", is_flag=True, help="Show what would be done.")
+def repair(folder: str, compacted: bool, dry_run: bool) -> None:
+    """Rebuild damaged indexes, checksums, snapshots and leader epochs from the batches.
+
+    The batches are not changed: a log with damaged batches must be copied from another replica. The
+    broker must be stopped.
+    """
+    files = OsFiles()
+    partitions = _require_partitions(folder)
+    with _locked(os.path.dirname(os.path.abspath(folder)) if partitions == [folder] else folder):
+        beyond = []
+        for path in partitions:
+            verdict, steps = repairs(files, path, gaps=compacted)
+            beyond += [row for row in verdict.problems if row not in verdict.repairable]
+            for step in steps:
+                click.echo(f"would {step.text}" if dry_run else step.text)
+                if not dry_run:
+                    step.run()
+    for problem in beyond:
+        click.echo(problem, err=True)
+    if beyond:
+        raise KafkaError(E.CORRUPT_MESSAGE, f"{len(beyond)} problems cannot be repaired")
+
+
+@contextmanager
+def _locked(log_dir: str) -> Iterator[None]:
+    """Hold the lock of a log dir, so that no broker starts on it; refuse if one runs."""
+    path = os.path.join(log_dir, LOCK)
+    if not os.path.exists(path):
+        yield  # a copy, or a folder that no broker has used
+        return
+    files = OsFiles()
+    try:
+        fd = files.lock(path)
+    except BlockingIOError:
+        raise KafkaError(
+            E.KAFKA_STORAGE_ERROR, f"a broker runs on {log_dir}: stop it first"
+        ) from None
+    try:
+        yield
+    finally:
+        files.close(fd)
+
+
+def _require_partitions(folder: str) -> list[str]:
+    partitions = partitions_in(folder)
+    if not partitions:
+        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{folder} has no partition with segments")
+    return partitions
 
 
 @command.command()

@@ -12,7 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from headwater.log.aborted_index import AbortedIndex
-from headwater.log.checkpoints import DamagedCheckpoint, parse_rows, render_rows
+from headwater.log.checkpoints import (
+    DamagedCheckpoint,
+    parse_rows,
+    render_rows,
+    with_checksum,
+    without_checksum,
+)
 from headwater.seams.files import Files, read_file, replace_file
 
 FILE_NAME = "headwater-aborted-checkpoint"
@@ -66,13 +72,29 @@ class AbortedCounts:
 def read_counts(files: Files, directory: str) -> AbortedCounts:
     """Read the file; without it, or if it is damaged, nothing is expected."""
     try:
-        rows = parse_rows(read_file(files, f"{directory}/{FILE_NAME}"), fields=2)
-        return AbortedCounts({int(base): int(count) for base, count in rows})
+        return AbortedCounts(_parsed(read_file(files, f"{directory}/{FILE_NAME}")))
     except (FileNotFoundError, DamagedCheckpoint, ValueError):
         return AbortedCounts({})
+
+
+def is_damaged(files: Files, directory: str) -> bool:
+    """Return whether there is a file that cannot be read."""
+    try:
+        _parsed(read_file(files, f"{directory}/{FILE_NAME}"))
+    except FileNotFoundError:
+        return False
+    except (DamagedCheckpoint, ValueError):
+        return True
+    return False
+
+
+def _parsed(content: bytes) -> dict[int, int]:
+    # Earlier versions wrote no checksum.
+    text = without_checksum(content) if b"crc" in content else content
+    return {int(base): int(count) for base, count in parse_rows(text, fields=2)}
 
 
 def write_counts(files: Files, directory: str, counts: Mapping[int, int]) -> None:
     """Replace the file. Safe on any thread."""
     rows = ((str(base), str(count)) for base, count in sorted(counts.items()))
-    replace_file(files, f"{directory}/{FILE_NAME}", render_rows(rows))
+    replace_file(files, f"{directory}/{FILE_NAME}", with_checksum(render_rows(rows)))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 from headwater.log.index_file import IndexFile
+from headwater.log.segment_checksums import SegmentChecksums
 from headwater.seams.files import Files
 
 VERSION = 0
@@ -32,9 +33,17 @@ class AbortedIndex(IndexFile):
     __slots__ = ("expected",)
 
     ENTRY: ClassVar[struct.Struct] = struct.Struct(">hqqqq")
+    RANK: ClassVar[int] = 2
 
-    def __init__(self, files: Files, path: str, *, fresh: bool = False) -> None:
-        super().__init__(files, path, fresh=fresh)
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        *,
+        fresh: bool = False,
+        checksums: SegmentChecksums | None = None,
+    ) -> None:
+        super().__init__(files, path, fresh=fresh, checksums=checksums)
         # The file is damaged if it has fewer entries (`aborted_counts.py`).
         self.expected = 0
 
@@ -93,7 +102,7 @@ class AbortedIndex(IndexFile):
         # Most segments have no aborted transaction and therefore no file.
         entries = super()._load() if self._files.exists(self.path) else bytearray()
         self._entries = entries
-        if len(entries) < self.expected * self.ENTRY.size:
+        if len(entries) < self.expected * self.ENTRY.size or not (entries or self._intact(entries)):
             self.damaged = True
             self._saved = -1
         return entries

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from headwater.log.epochs import EpochCache
+from headwater.log.offset_index import MAX_RELATIVE_OFFSET
 from headwater.log.segment import DamagedSegment, Segment, Staged
 from headwater.records.batch import (
     CONTROL,
@@ -108,27 +109,31 @@ def check(
 ) -> Walked:
     """Add the batches in the file beyond `segment.size` to the segment, up to the first bad one."""
     start = segment.size
+    most = segment.base_offset + MAX_RELATIVE_OFFSET if gaps else None
     problem = None
     while problem is None and segment.size < file_size:
         position = segment.size
         wanted = min(PIECE, file_size - position)
         piece = segment.read_blocking(wanted, position)
-        rows, next_offset, need, problem = _check_piece(piece, next_offset, rule, gaps, absorb)
+        rows, next_offset, need, problem = _check_piece(piece, next_offset, rule, most, absorb)
         if problem is None and not rows and need > len(piece):
             # One batch larger than a piece, or cut by the end of the file.
             if position + need > file_size or len(piece) < wanted:
                 problem = f"{file_size - position} bytes of a batch of {need}"
             else:
                 piece = segment.read_blocking(need, position)
-                rows, next_offset, _, problem = _check_piece(piece, next_offset, rule, gaps, absorb)
+                rows, next_offset, _, problem = _check_piece(piece, next_offset, rule, most, absorb)
         segment.index_batches(rows, interval)
     return Walked(next_offset, segment.size - start, problem)
 
 
 def _check_piece(
-    piece: bytes, next_offset: int, rule: EpochRule, gaps: bool, absorb: Absorb
+    piece: bytes, next_offset: int, rule: EpochRule, most: int | None, absorb: Absorb
 ) -> tuple[list[Staged], int, int, str | None]:
-    """Return the good batches, the offset after them, the size of the next one and the problem."""
+    """Return the good batches, the offset after them, the size of the next one and the problem.
+
+    Without `most`, offsets have no gaps; with it, they go up to `most`.
+    """
     unpack, checksum = HEADER.unpack_from, crc32c
     view, end = memoryview(piece), len(piece)
     rows: list[Staged] = []
@@ -154,7 +159,7 @@ def _check_piece(
         size = length + OVERHEAD
         if magic != MAGIC or size < HEADER_SIZE:
             return rows, next_offset, size, f"no batch where offset {next_offset} must be"
-        if base != next_offset and not (gaps and base > next_offset):
+        if base != next_offset and (most is None or not next_offset < base <= most - delta):
             return rows, next_offset, size, f"base offset {base} where {next_offset} must be"
         if batch_epoch != epoch or base >= until:
             if not rule.allows(batch_epoch, base):

@@ -122,16 +122,13 @@ def write_log_rows(files: Files, path: str, rows: Mapping[TopicPartition, LogRow
         for (topic, partition), row in rows.items()
     ]
     text = "\n".join([_LOG_CHECKPOINT_VERSION, str(len(lines)), *lines, ""]).encode("ascii")
-    replace_file(files, path, text + _checksum_line(text))
+    replace_file(files, path, with_checksum(text))
 
 
 def read_log_rows(files: Files, path: str) -> dict[TopicPartition, LogRow]:
     """Return the rows; raise FileNotFoundError, or DamagedCheckpoint if the checksum is wrong."""
-    content = read_file(files, path)
-    start = content.rfind(b"\n", 0, -1) + 1
-    if content[start:] != _checksum_line(content[:start]):
-        raise DamagedCheckpoint("the checksum does not match")
-    version, _, *lines = content[:start].decode("ascii").split("\n")
+    text = without_checksum(read_file(files, path))
+    version, _, *lines = text.decode("ascii").split("\n")
     if version not in (_LOG_CHECKPOINT_VERSION, _WITHOUT_CLEANED_ENDS):
         raise DamagedCheckpoint(f"version {version!r} is not known")
     rows = {}
@@ -142,8 +139,17 @@ def read_log_rows(files: Files, path: str) -> dict[TopicPartition, LogRow]:
     return rows
 
 
-def _checksum_line(text: bytes) -> bytes:
-    return b"crc32c %08x\n" % crc32c(text)
+def with_checksum(text: bytes) -> bytes:
+    """Add a last line with the checksum of all lines before."""
+    return text + b"crc32c %08x\n" % crc32c(text)
+
+
+def without_checksum(content: bytes) -> bytes:
+    """Return the lines before the last; raise DamagedCheckpoint if that is not their checksum."""
+    text = content[: content.rfind(b"\n", 0, -1) + 1]
+    if content != with_checksum(text):
+        raise DamagedCheckpoint("the checksum does not match")
+    return text
 
 
 def read_folder(files: Files, folder: str) -> LogRows:

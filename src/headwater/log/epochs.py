@@ -144,6 +144,11 @@ class EpochCache:
         """Return whether the files lack an epoch that has batches."""
         return self.saved < self.version and (self.idle_from is None or self.idle_from < log_end)
 
+    def save_with_next_flush(self) -> None:
+        """Have the next flush write both files, even if they have everything."""
+        self.version += 1
+        self.idle_from = None
+
     def truncate_end(self, offset: int) -> None:
         """Drop the epochs that begin at or after the log's new end."""
         if not self.starts or self.starts[-1] < offset:
@@ -160,9 +165,8 @@ class EpochCache:
         if rank and self.starts[rank - 1] < offset:
             del self.epochs[: rank - 1], self.starts[: rank - 1]
             self.starts[0] = offset
-            # The next flush may save this: recovery checks batches against the later epochs.
-            self.version += 1
-            self.idle_from = None
+            # Recovery checks batches against the later epochs.
+            self.save_with_next_flush()
 
     def clear(self) -> None:
         """Forget everything."""

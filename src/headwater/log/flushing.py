@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from headwater.log import aborted_counts, snapshots
 from headwater.log.folders import METADATA
 from headwater.log.index_file import IndexFile, save_entries
-from headwater.log.presence import LogRemoved
+from headwater.log.presence import LogRemoved, Presence
 from headwater.log.segment import LOG, Segment
+from headwater.seams.files import Files
 
 if TYPE_CHECKING:
     from headwater.log.partition_log import PartitionLog
@@ -27,7 +28,7 @@ class FlushWork:
     """One flush of one log."""
 
     __slots__ = (
-        "_aborted", "_directory", "_entries", "_epochs", "_files", "_folders", "_indexes", "_needed",
+        "_aborted", "_checksums", "_directory", "_entries", "_epochs", "_files", "_folders", "_indexes", "_needed",
         "_paths", "_presence", "_save", "_segments", "_snapshots", "end_offset", "first_offset", "syncing", "truncations",
     )  # fmt: skip
 
@@ -42,6 +43,8 @@ class FlushWork:
         self._entries: list[tuple[IndexFile, int, bytes]] = []
         self._indexes: list[IndexFile] = []
         self._paths: list[str] = []
+        # Segments whose checksums are computed, their sizes, and whether they are sealed.
+        self._checksums: list[tuple[Segment, int, bool]] = []
         self._folders = [log.directory]
         # Otherwise a full disk does no harm: the next flush writes the rest.
         self.syncing = False
@@ -77,13 +80,16 @@ class FlushWork:
         """
         if sync:
             self._paths.append(segment.path)
-        for index in (segment.index, segment.time_index, segment.aborted):
+        for rank, index in enumerate(segment.indexes):
             missing = index.unsaved()
             if missing is not None:
                 self._entries.append((index, *missing))
+                segment.checksums.stale.add(rank)
             if missing is not None or index.unsynced:
                 self._paths.append(index.path)
                 self._indexes.append(index)
+        sealed = segment is not self._segments.active
+        self._checksums.append((segment, segment.size, sealed))
 
     def run(self) -> None:
         """Write and sync. After an OSError the log must go offline: pages may be lost."""
@@ -98,6 +104,8 @@ class FlushWork:
         for folder in self._folders:
             self._files.sync_dir(folder)
         self.syncing = False
+        for segment, size, sealed in self._checksums:
+            save_checksums(self._files, segment, size, self._presence, whole=sealed)
         if self._aborted is not None:
             with self._presence:
                 aborted_counts.write_counts(self._files, self._directory, self._aborted)
@@ -142,6 +150,46 @@ class FlushWork:
             self._files.fdatasync(fd)
         finally:
             self._files.close(fd)
+
+
+def save_checksums(
+    files: Files, segment: Segment, size: int, presence: Presence, *, whole: bool
+) -> None:
+    """Compute the checksums of a segment up to `size`, and with `whole` write their file.
+
+    What was just written is read back from the page cache. The folder is not held meanwhile.
+    """
+    try:
+        content = computed_checksums(files, segment, size, presence, whole=whole)
+        if content is not None:
+            with presence:
+                segment.checksums.write(content)
+    except LogRemoved:
+        raise
+    except FileNotFoundError:
+        return  # retention has dropped the segment in the meantime
+
+
+def computed_checksums(
+    files: Files, segment: Segment, size: int, presence: Presence, *, whole: bool
+) -> bytes | None:
+    """Compute the checksums up to `size`; with `whole` return what their file lacks."""
+    sums = segment.checksums
+    if sums.lacks(size, whole=whole):
+        with presence:
+            fd = segment.open_for_reading()
+        try:
+            sums.extend(fd, size, whole=whole)
+        finally:
+            files.close(fd)
+    return sums.content([index.path for index in segment.indexes]) if whole else None
+
+
+def save_active_checksums(log: "PartitionLog") -> None:
+    """Write the checksums of the active segment, at a clean stop."""
+    active = log.segments.active
+    if active.size:
+        save_checksums(log.segments.files, active, active.size, log.presence, whole=True)
 
 
 def snapshot_due(log: "PartitionLog", *, closing: bool) -> bool:

@@ -12,7 +12,7 @@ from headwater.model import (
     uuid_text,
 )
 from headwater.records.checksum import crc32c
-from headwater.seams.files import Files, read_file, replace_file
+from headwater.seams.files import Files, read_file, replace_file, write_again
 
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
@@ -82,6 +82,15 @@ def write_topic_id(files: Files, directory: str, topic_id: Uuid) -> None:
     replace_file(files, f"{directory}/{METADATA}", text + _checksum_line(text), sync=False)
 
 
+def write_topic_id_again(files: Files, directory: str) -> None:
+    """Write the same bytes once more, in place: a failed sync may have lost them (`write_again`)."""
+    fd = files.open(f"{directory}/{METADATA}")
+    try:
+        write_again(files, fd, 0, files.size(fd))
+    finally:
+        files.close(fd)
+
+
 def read_topic_id(files: Files, directory: str) -> Uuid:
     """Return the topic id, or ZERO_UUID if the file is missing or damaged."""
     return read_checked_topic_id(files, directory)[0]
@@ -98,6 +107,11 @@ def read_checked_topic_id(files: Files, directory: str) -> tuple[Uuid, bool]:
     if content == text + _checksum_line(text):
         return topic_id, True
     return (topic_id if content in (text, text[:-1]) else ZERO_UUID), False
+
+
+def metadata_is_damaged(files: Files, directory: str) -> bool:
+    """Return whether the file has neither our form nor Kafka's."""
+    return read_checked_topic_id(files, directory) == (ZERO_UUID, False)
 
 
 def _metadata_text(topic_id: Uuid) -> bytes:

@@ -22,9 +22,11 @@ from headwater.log.epochs import EpochCache
 from headwater.log.loading import LastKnown, LogLoader
 from headwater.log.log_dir import LogDir
 from headwater.log.log_segments import LogSegments
-from headwater.log.partition_log import LogState, PartitionLog
+from headwater.log.log_state import LogState
+from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
 from headwater.log.settings import LogSettings
+from headwater.log.truncation_note import write_start_note
 from headwater.model import TopicPartition, Uuid
 from headwater.seams.files import Files, replace_file
 from headwater.seams.randomness import Randomness
@@ -69,13 +71,30 @@ class FutureLog:
             self.log.mark_flushed(work)
         self.unflushed = 0
 
-    def mark(self, files: Files) -> None:
-        """Flush and mark the copy as complete: it may now take the partition's name. Blocks."""
+    def mark(self, files: Files, log_start: int) -> None:
+        """Flush and mark the copy as complete: it may now take the partition's name. Blocks.
+
+        The checkpoint of its log dir does not have the log's start yet.
+        """
         self.flush()
+        if log_start:
+            write_start_note(files, self.log.directory, log_start)
+            self.log.noted_start = log_start
         replace_file(files, f"{self.log.directory}/{MARK}", b"")
 
     def close(self) -> None:
         self.descriptors.close()
+
+
+def take_over(copy: PartitionLog, former: PartitionLog) -> None:
+    """Take over the state of a log with the same batches that the batches do not contain."""
+    for epoch, start in zip(former.epochs.epochs, former.epochs.starts, strict=True):
+        copy.epochs.assign(epoch, start)
+    if copy.epochs.must_be_saved:
+        copy.epochs.save()
+    copy.producers.restore(former.producers, copy.log_end_offset)
+    copy.advance_start(former.log_start_offset)
+    copy.configure(former.settings)
 
 
 def common_end(current: PartitionLog, future: PartitionLog) -> int:

@@ -9,18 +9,29 @@ bad one are used, and `damaged` is set.
 import struct
 from typing import ClassVar
 
+from headwater.log.segment_checksums import SegmentChecksums
 from headwater.seams.files import Files, read_file, write_fully
 
 
 class IndexFile:
     """A file of equal entries, sorted, loaded on first use."""
 
-    __slots__ = ("_entries", "_files", "_saved", "damaged", "path", "unsynced")
+    __slots__ = ("_entries", "_files", "_saved", "checksums", "damaged", "path", "unsynced")
 
     ENTRY: ClassVar[struct.Struct]
+    RANK: ClassVar[int]
+    """The place of the index in the segment's checksums."""
 
-    def __init__(self, files: Files, path: str, *, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        *,
+        fresh: bool = False,
+        checksums: SegmentChecksums | None = None,
+    ) -> None:
         self._files = files
+        self.checksums = checksums
         self.path = path
         self.damaged = False
         self._entries: bytearray | None = bytearray() if fresh else None
@@ -34,6 +45,11 @@ class IndexFile:
         """All entries, packed."""
         entries = self._entries  # read once: the owner may release it while a file thread reads
         return self._load() if entries is None else entries
+
+    @property
+    def loaded(self) -> bool:
+        """Return whether the entries are in memory."""
+        return self._entries is not None
 
     def load(self) -> None:
         """Read the file if it was not read yet: `damaged` is known after that."""
@@ -93,16 +109,21 @@ class IndexFile:
         try:
             data = bytearray(read_file(self._files, self.path))
         except FileNotFoundError:
-            self._entries = data = bytearray()
             self._saved = -1
             self.damaged = True
+            self._entries = data = bytearray()
             return data
-        good = self._good_prefix(data) * self.ENTRY.size
-        self.damaged = good != len(data)
+        intact = self._intact(data)
+        good = self._good_prefix(data) * self.ENTRY.size if intact else 0
+        self.damaged = not intact or good != len(data)
         del data[good:]
-        self._entries = data
         self._saved = -1 if self.damaged else good
+        self._entries = data
         return data
+
+    def _intact(self, data: bytearray) -> bool:
+        """Return whether the checksums of the segment, if it has any, agree."""
+        return self.checksums is None or self.checksums.index_is_intact(self.RANK, data)
 
     def _good_prefix(self, data: bytearray) -> int:
         """Return how many entries from the start are consistent."""

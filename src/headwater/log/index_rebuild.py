@@ -41,8 +41,10 @@ def rebuild_indexes(segment: Segment, interval: int, below: int | None = None) -
     segment.time_index.clear()
     rows: list[Staged] = []
     builder = segment.uncached_copy(0)
-    for _, header in headers(segment):
+    for position, header in headers(segment):
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        if last_offset < segment.base_offset or not segment.spans(last_offset):
+            raise DamagedSegment(f"offset {last_offset} at {position} of {segment.path}")
         rows.append((last_offset, header[LENGTH] + OVERHEAD, header[MAX_TIMESTAMP]))
         if len(rows) == ROWS:
             builder.index_batches(rows, interval)

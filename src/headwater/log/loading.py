@@ -22,10 +22,12 @@ from headwater.log.index_rebuild import (
     walk_tail,
 )
 from headwater.log.log_segments import LogSegments, rename_all, unlink_segment
-from headwater.log.partition_log import LogState, PartitionLog
+from headwater.log.log_state import LogState
+from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
 from headwater.log.segment import CLEANED, DELETED, LOG, SWAP, DamagedSegment, Segment
-from headwater.log.truncation_note import read_note
+from headwater.log.segment_checksums import CHECKSUMS
+from headwater.log.truncation_note import read_note, read_start_note
 from headwater.model import ZERO_UUID, Uuid
 from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, OVERHEAD, RawHeader
 from headwater.records.checksum import crc32c
@@ -36,7 +38,7 @@ from headwater.records.header_fields import (
     LEADER_EPOCH,
     LENGTH,
 )
-from headwater.seams.files import Buffer
+from headwater.seams.files import Buffer, write_again
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,8 @@ class LastKnown:
     clean: bool = False
     clean_end: tuple[int, int] | None = None
     """Size of the active segment and end offset at the clean stop, if the marker has them."""
+    pages_certain: bool = False
+    """Whether the page cache certainly shows nothing that the disk lacks: the machine has booted."""
 
 
 @dataclass(slots=True)
@@ -103,12 +107,15 @@ class LogLoader:
     def load(self) -> PartitionLog:
         """Return the log; if it cannot be served, its `failure` says why."""
         state = self._state
-        self._apply_truncation_note()
+        self._apply_notes()
         try:
             self._open_segments()
+            offsets = snapshots.offsets(self._files, self._segments.directory)
+            if self._known.recovery_point is None:
+                self._point = _flushed_before(offsets)
             self._load_epochs()
             if not self._loaded_clean():
-                self._find_traces()
+                self._find_traces(offsets)
                 self._recover()
         except DamagedSegment as damage:
             state.failure = str(damage)
@@ -122,6 +129,9 @@ class LogLoader:
         state.log_start_offset = max(
             self._segments.start_offset, min(self._known.log_start, state.log_end_offset)
         )
+        state.stored_start = min(self._known.log_start, state.log_start_offset)
+        if state.noted_start:
+            state.stored_start = 0  # the checkpoint may not have it
         self._log_report()
         return PartitionLog(self._topic_id, self._segments, self._epochs, self._producers, state)
 
@@ -135,13 +145,17 @@ class LogLoader:
         self._state.log_end_offset = log_end
         self._state.recovery_point = min(self._state.recovery_point, log_end)
 
-    def _apply_truncation_note(self) -> None:
+    def _apply_notes(self) -> None:
+        self._state.noted_start = read_start_note(self._files, self._segments.directory)
+        self._known.log_start = max(self._known.log_start, self._state.noted_start)
         limit = read_note(self._files, self._segments.directory)
         if limit is not None:
             self._known.recovery_point = min(self._known.recovery_point or 0, limit)
+            # Otherwise the start would hide what was written after the truncation.
+            self._known.log_start = min(self._known.log_start, limit)
             self._known.clean = False
             self._point = self._known.recovery_point
-            self._state.has_truncation_note = True
+            self._state.truncation_limit = limit
 
     def _open_segments(self) -> None:
         directory = self._segments.directory
@@ -154,6 +168,10 @@ class LogLoader:
                 segment = Segment(self._files, self._descriptors, directory, base, size)
                 segment.created_ms = self._now_ms
                 segment.aborted.expected = self._segments.aborted_counts.of(base)
+                sums_name = segment.stem.rpartition("/")[2] + CHECKSUMS
+                segment.checksums.absent = size > 0 and sums_name not in names
+                if self._known.clean and self._known.clean_end is None:
+                    segment.checksums.forget()  # Kafka has run here, and may have changed segments
                 self._segments.adopt(segment)
         if not len(self._segments):
             self._begin_empty()
@@ -174,7 +192,8 @@ class LogLoader:
         """Clean up after a crash: remove deleted and unfinished files, finish complete swaps."""
         directory = self._segments.directory
         for name in names:
-            if name.endswith((DELETED, CLEANED, ".tmp")):
+            orphan = name.endswith(CHECKSUMS) and name.removesuffix(CHECKSUMS) + LOG not in names
+            if orphan or name.endswith((DELETED, CLEANED, ".tmp")):
                 self._files.unlink(f"{directory}/{name}")
         swapping = [name for name in names if name.endswith(SWAP)]
         for name in swapping:
@@ -224,10 +243,7 @@ class LogLoader:
             self._descriptors.close_path(segment.path)
         return end
 
-    def _find_traces(self) -> None:
-        offsets = snapshots.offsets(self._files, self._segments.directory)
-        if self._known.recovery_point is None:
-            self._point = _flushed_before(offsets)
+    def _find_traces(self, offsets: list[int]) -> None:
         starts = self._epochs.starts
         active = self._segments.active
         indexed = active.base_offset + active.index.last()[0] if active.size else 0
@@ -284,6 +300,8 @@ class LogLoader:
         sizes = [segment.size for segment in untrusted]
         end, position = self._flushed_end(untrusted[0])
         segments.unlist_after(rank)
+        for segment in untrusted:
+            segment.checksums.forget()
         self._begin_walk(untrusted[0], position, end)
         self._replay_producers(end)
         for segment, size in zip(untrusted, sizes, strict=True):
@@ -301,7 +319,8 @@ class LogLoader:
             # Dropped files must not reappear in place of what is written from now on.
             self._files.sync_dir(segments.directory)
         # The newest version of the file may not have reached the disk before the crash.
-        self._epochs.unsynced = bool(self._epochs.epochs)
+        if self._epochs.epochs:
+            self._epochs.save_with_next_flush()
         remove_snapshots(self._files, segments.directory, above=end)
 
     def _replay_producers(self, log_end: int) -> int:
@@ -417,6 +436,8 @@ class LogLoader:
         )
         segment.ready = True
         self.report.scanned_bytes += walked.scanned
+        if not self._known.pages_certain:
+            self._write_again(segment, segment.size - walked.scanned)
         if walked.problem is not None:
             if walked.next_offset < self._point:
                 raise DamagedSegment(
@@ -428,6 +449,15 @@ class LogLoader:
             self._files.truncate(self._descriptors.of(segment.path), segment.size)
             self._files.fdatasync(self._descriptors.of(segment.path))
         return walked.next_offset
+
+    def _write_again(self, segment: Segment, start: int) -> None:
+        """Write what may be unflushed again: a failed sync may have lost it, although it is visible."""
+        try:
+            write_again(self._files, self._descriptors.of(segment.path), start, segment.size)
+        except OSError as failure:
+            if failure.errno not in FULL:
+                raise
+            log.warning("%s is not written again: %s", segment.path, failure.strerror)
 
     def _log_report(self) -> None:
         report, where = self.report, self._segments.topic_partition

@@ -4,14 +4,15 @@ The marker says that everything was flushed and where each log ended. It is remo
 the next start before any partition is loaded: a crash from then on must not look like a clean stop.
 """
 
-import json
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
+from headwater.log.checked_json import dump_checked, load_checked
 from headwater.log.folders import partition_of
+from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,7 @@ META = "meta.properties"
 LOCK = ".lock"
 CLEAN_MARKER = ".kafka_cleanshutdown"
 CHECKPOINT_SUFFIX = "-checkpoint"
+_CHECKSUM = b"# crc32c "
 
 CleanEnds: TypeAlias = dict[str, tuple[int, int]]
 """Size of the active segment and end offset at a clean stop, by folder name."""
@@ -54,12 +56,14 @@ class LogDir:
 
     __slots__ = (
         "_files", "_lock", "_renaming", "directory_id", "offline", "partitions", "path", "renames",
-        "renames_synced",
+        "renames_synced", "stopped_full",
     )  # fmt: skip
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self.path = path.rstrip("/") or "/"
+        self.stopped_full = False
+        """Whether the disk had no room to close a log: there is no marker of a clean stop then."""
         self.offline: str | None = None
         self.partitions = 0
         self.directory_id = ""
@@ -150,7 +154,7 @@ class LogDir:
         self._files.unlink(path)
         self._files.sync_dir(self.path)
         try:
-            marker = json.loads(content)
+            marker = load_checked(content)
             ends = marker.get("ends", {}).items()
             return CleanStop(
                 {str(name): (int(size), int(end)) for name, (size, end) in ends},
@@ -166,7 +170,7 @@ class LogDir:
         """Write the clean-shutdown marker, after all flushes and checkpoints."""
         last, kept_since = epochs
         marker = {"version": 0, "brokerEpoch": last, "keptSince": kept_since, "ends": ends}
-        replace_file(self._files, self.join(CLEAN_MARKER), json.dumps(marker).encode())
+        replace_file(self._files, self.join(CLEAN_MARKER), dump_checked(marker))
 
     def _check_identity(self, node_id: int, cluster_id: str) -> None:
         fields = self._read_identity()
@@ -191,7 +195,14 @@ class LogDir:
             return None
 
     def _read_identity(self) -> dict[str, str]:
-        text = read_file(self._files, self.join(META)).decode("utf-8", "replace")
+        content = read_file(self._files, self.join(META))
+        rest, comment, _ = content.rpartition(_CHECKSUM)
+        if comment and content != rest + _checksum_line(rest):
+            raise LogDirError(
+                f"{self.join(META)} is damaged, its checksum does not match: restore it, or check "
+                "its values and remove the line with the checksum"
+            )
+        text = content.decode("utf-8", "replace")
         rows = (line.strip() for line in text.split("\n"))
         fields = dict(row.partition("=")[::2] for row in rows if row and not row.startswith("#"))
         if fields.get("version") not in {"0", "1"} or "cluster.id" not in fields:
@@ -207,8 +218,33 @@ class LogDir:
             "cluster.id": cluster_id,
             "directory.id": self.directory_id,
         }
-        content = "".join(f"{key}={value}\n" for key, value in rows.items())
-        replace_file(self._files, self.join(META), content.encode())
+        content = "".join(f"{key}={value}\n" for key, value in rows.items()).encode()
+        replace_file(self._files, self.join(META), content + _checksum_line(content))
+
+
+def _checksum_line(text: bytes) -> bytes:
+    """Return a comment, which Kafka's reader ignores."""
+    return _CHECKSUM + b"%08x\n" % crc32c(text)
+
+
+def dir_at(dirs: Iterable[LogDir], path: str) -> LogDir:
+    """Return the folder with this path; KafkaError if it is not among them, or offline."""
+    for log_dir in dirs:
+        if log_dir.path == path.rstrip("/"):
+            if log_dir.offline:
+                raise KafkaError(E.KAFKA_STORAGE_ERROR, f"log dir {path} is offline")
+            return log_dir
+    raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{path} is not one of log.dirs")
+
+
+def sync_renames(dirs: Iterable[LogDir], give_up: Callable[[LogDir, OSError], None]) -> None:
+    """Sync the renames in all usable folders; `give_up` gets those that fail."""
+    for log_dir in dirs:
+        if not log_dir.offline:
+            try:
+                log_dir.sync_renames()
+            except OSError as failure:
+                give_up(log_dir, failure)
 
 
 def warn_of_shared_disks(files: Files, dirs: Iterable[LogDir]) -> None:

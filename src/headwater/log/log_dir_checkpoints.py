@@ -1,12 +1,16 @@
 """Writes what a log dir records about its logs: recovery points, starts, high watermarks, ends."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from headwater.log import checkpoints
-from headwater.log.log_dir import CleanEnds, LogDir
+from headwater.log.log_dir import LogDir, RunEpochs
 from headwater.log.partition_log import PartitionLog
 from headwater.model import TopicPartition
 from headwater.seams.files import Files
+
+log = logging.getLogger(__name__)
 
 LOGS_PER_STEP = 500
 """How many logs one step of a checkpoint reads: a millisecond or two of work."""
@@ -52,17 +56,18 @@ class _Rows:
 
     def __init__(self) -> None:
         self._rows: dict[TopicPartition, checkpoints.LogRow] = {}
-        self._points: list[tuple[PartitionLog, int, int]] = []
+        self._points: list[tuple[PartitionLog, int, int, int]] = []
         self._starts: dict[TopicPartition, int] = {}
         self._marks: dict[TopicPartition, int] = {}
         self._cleaned: dict[TopicPartition, int] = {}
 
     def add(self, row: PartitionLog, high_watermark: int | None) -> None:
-        at, start = row.topic_partition, row.log_start_offset
+        # A start above the flushed records could outlive them, and hide what is written in their place.
+        at, start = row.topic_partition, min(row.log_start_offset, row.recovery_point)
         self._rows[at] = checkpoints.LogRow(
             row.topic_id, row.recovery_point, start, high_watermark or 0, row.cleaned_end
         )
-        self._points.append((row, row.recovery_point, row.truncations))
+        self._points.append((row, row.recovery_point, row.truncations, start))
         if row.cleaned_end:
             self._cleaned[at] = row.cleaned_end
         if start > row.segments.start_offset:
@@ -72,8 +77,8 @@ class _Rows:
 
     def write(self, files: Files, log_dir: LogDir) -> None:
         checkpoints.write_log_rows(files, log_dir.join(checkpoints.LOG_CHECKPOINT), self._rows)
-        for row, point, truncations in self._points:
-            row.checkpointed, row.checkpointed_at = point, truncations
+        for row, point, truncations, start in self._points:
+            row.checkpointed, row.checkpointed_at, row.stored_start = point, truncations, start
         # Kafka's files; a start reads them only if our own is missing.
         points = {at: row.recovery_point or 0 for at, row in self._rows.items()}
         for name, offsets in (
@@ -85,10 +90,22 @@ class _Rows:
             checkpoints.write_offsets(files, log_dir.join(name), offsets, sync=False)
 
 
-def clean_ends(logs: Iterable[PartitionLog]) -> CleanEnds:
-    """Return where the healthy logs end, for the clean-shutdown marker."""
-    return {
+def mark_clean(log_dir: LogDir, logs: Iterable[PartitionLog], epochs: RunEpochs) -> None:
+    """Write the clean-shutdown marker, with the ends of the healthy logs."""
+    ends = {
         row.directory.rpartition("/")[2]: (row.segments.active.size, row.log_end_offset)
         for row in logs
         if row.failure is None
     }
+    marker = f"the marker of a clean stop in {log_dir.path}"
+    write_if_possible(partial(log_dir.mark_clean, ends, epochs), marker)
+
+
+def write_if_possible(write: Callable[[], None], what: str) -> bool:
+    """Write, and return whether the disk took it. A broker stops on a full disk, too."""
+    try:
+        write()
+    except OSError as failure:
+        log.warning("%s is not written: %s; the next start recovers the logs", what, failure)
+        return False
+    return True

@@ -14,19 +14,21 @@ from headwater.errors import E, KafkaError
 from headwater.log import checkpoints, folders
 from headwater.log.descriptors import Descriptors
 from headwater.log.epochs import EpochCache
-from headwater.log.future_logs import FutureLogs, is_marked, remove_mark
-from headwater.log.loading import LastKnown, LogLoader, Recovered
+from headwater.log.future_logs import FutureLogs, is_marked, remove_mark, take_over
+from headwater.log.loading import FULL, LastKnown, LogLoader, Recovered
 from headwater.log.log_dir import (
     META,
     LogDir,
     LogDirError,
     how_to_find,
     missing_text,
+    sync_renames,
     warn_of_shared_disks,
 )
-from headwater.log.log_dir_checkpoints import Checkpoint, clean_ends
+from headwater.log.log_dir_checkpoints import Checkpoint, mark_clean, write_if_possible
 from headwater.log.log_segments import LogSegments
-from headwater.log.partition_log import LogState, PartitionLog
+from headwater.log.log_state import LogState
+from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
 from headwater.log.retirement import Retirement
 from headwater.log.run_notes import UNKNOWN, RunNotes
@@ -163,7 +165,8 @@ class LogDirs:
         """Finish moves between log dirs that a crash interrupted in their last steps."""
         for partition, rivals in list(self._rivals.items()):
             moved = [rival for rival in rivals if is_marked(self._files, rival.log.directory)]
-            if len(moved) != 1 or len({rival.log.topic_id for rival in rivals}) != 1:
+            ids = {rival.log.topic_id for rival in rivals}
+            if len(moved) != 1 or len(ids - {ZERO_UUID}) > 1:  # a power cut may take an id
                 continue
             del self._rivals[partition]
             self._forget(partition)
@@ -182,6 +185,8 @@ class LogDirs:
                     self._adopt(future.log, future.log_dir)
                 else:
                     self._finish_removal(self.futures.discard(partition))
+        # A copy that got its old name back without its mark would be removed.
+        sync_renames(self.dirs, self._give_up)
         for partition_log in (*self.logs.values(), *(future.log for future in self.futures)):
             if partition_log.topic_partition not in self._rivals:
                 remove_mark(self._files, partition_log.directory)
@@ -222,15 +227,6 @@ class LogDirs:
         self._adopt(partition_log, log_dir)
         return partition_log
 
-    def dir_at(self, path: str) -> LogDir:
-        """Return the folder with this path; KafkaError if it is not one of `log.dirs`, or offline."""
-        for log_dir in self.dirs:
-            if log_dir.path == path.rstrip("/"):
-                if log_dir.offline:
-                    raise KafkaError(E.KAFKA_STORAGE_ERROR, f"log dir {path} is offline")
-                return log_dir
-        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{path} is not one of log.dirs")
-
     def dir_of(self, partition: TopicPartition) -> LogDir:
         return self._dir_of[partition]
 
@@ -241,7 +237,7 @@ class LogDirs:
         """
         future = self.futures.promote(partition, self._descriptors)
         former, former_dir = self._forget(partition)
-        future.log.take_over(former)
+        take_over(future.log, former)
         self._adopt(future.log, future.log_dir)
         self.retiring[partition] = self._end_deleted(former, former_dir)
         return future.log, self.retiring[partition]
@@ -336,25 +332,23 @@ class LogDirs:
         """Return the checkpoint of all logs, to be collected in steps."""
         logs = [(self._dir_of[at], partition_log) for at, partition_log in self.logs.items()]
         logs += [(future.log_dir, future.log) for future in self.futures]
-        usable = [log_dir for log_dir in self.dirs if not log_dir.offline]
-        return Checkpoint(self._files, logs, mark_of, usable)
+        return Checkpoint(self._files, logs, mark_of, [one for one in self.dirs if not one.offline])
 
     def close(
-        self,
-        high_watermarks: Mapping[TopicPartition, int],
-        run_all: RunAll = run_in_turn,
+        self, high_watermarks: Mapping[TopicPartition, int], run_all: RunAll = run_in_turn
     ) -> None:
         """Stop cleanly: flush all logs, write the checkpoints and the marker, unlock.
 
         `run_all` may run the flushes in parallel: the disk then commits many at once.
         """
         run_all([partial(self._close_log, partition) for partition in self.logs])
-        self.checkpoint(high_watermarks)()
+        checkpointed = write_if_possible(self.checkpoint(high_watermarks), "the last checkpoint")
         for partition_log in self.logs.values():
             partition_log.remove_stale_note()
         for log_dir in self.dirs:
-            if not log_dir.offline:
-                log_dir.mark_clean(clean_ends(self._logs_in(log_dir)), self.run_notes.current)
+            if checkpointed and not log_dir.offline and not log_dir.stopped_full:
+                logs = [row for at, row in self.logs.items() if self._dir_of[at] is log_dir]
+                mark_clean(log_dir, logs, self.run_notes.current)
             log_dir.unlock()
         self._close_descriptors()
 
@@ -366,7 +360,10 @@ class LogDirs:
         try:
             self.logs[partition].close()
         except OSError as error:
-            self.fail(self._dir_of[partition], str(error))
+            if error.errno in FULL:
+                self._dir_of[partition].stopped_full = True
+            else:
+                self.fail(self._dir_of[partition], str(error))
 
     def abandon(self) -> None:
         """Release all descriptors and locks as a crash would, without writing anything."""
@@ -379,6 +376,7 @@ class LogDirs:
         rows = checkpoints.read_folder(self._files, log_dir.path)
         marker = log_dir.consume_clean_marker()
         self.run_notes.loaded(log_dir, marker)
+        rebooted = self.run_notes.has_rebooted(log_dir)
         for name in log_dir.folders():
             if folders.is_deleted(name):
                 self._finish_removal(log_dir.join(name))
@@ -396,7 +394,10 @@ class LogDirs:
                 cleaned_end=row.cleaned_end,
                 clean=marker is not None and (name in marker.ends or not marker.complete),
                 clean_end=marker.ends.get(name) if marker else None,
+                pages_certain=rebooted,
             )
+            if verified and not known.clean and not rebooted and known.recovery_point == 0:
+                folders.write_topic_id_again(self._files, log_dir.join(name))
             if future_of is not None:
                 settings = settings_of(partition.topic)
                 self.futures.load(log_dir, name, partition, topic_id, known, settings, now_ms)
@@ -495,6 +496,3 @@ class LogDirs:
         partition_log.fail("the partition was deleted")
         partition_log.presence.end()
         return Retirement(self._files, log_dir, partition_log, new_name, descriptors)
-
-    def _logs_in(self, log_dir: LogDir) -> list[PartitionLog]:
-        return [row for partition, row in self.logs.items() if self._dir_of[partition] is log_dir]

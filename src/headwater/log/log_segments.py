@@ -123,10 +123,6 @@ class LogSegments:
         """Return the segment that holds `offset`."""
         return self._list[self.rank(offset)]
 
-    def is_warm(self, segment: Segment) -> bool:
-        """Return whether the segment's index stays in memory."""
-        return segment in self._warm
-
     # -- reading
 
     def read(
@@ -178,7 +174,9 @@ class LogSegments:
     def end_of(self, found: FileSlice, log_end: int) -> int:
         """Return an offset above every batch of the slice, as near as the index knows."""
         segment = found.segment
-        relative = segment.index.after_position(found.position + found.size)
+        relative = -1
+        if segment.index.loaded:
+            relative = segment.index.after_position(found.position + found.size)
         if relative >= 0:
             return segment.base_offset + relative
         rank = bisect_right(self._list, segment.base_offset, key=_base_offset)
@@ -244,6 +242,8 @@ class LogSegments:
             self._warm_up(segment)
         if segment.index.damaged:
             self.rebuild(segment)
+        if segment is not self.active and not segment.index.loaded:
+            return FileSlice.unplaced(self.files, segment, wanted)
         try:
             found = segment.slice(segment.read_cached, *wanted)
         except Cold:
@@ -257,7 +257,9 @@ class LogSegments:
     def _warm_up(self, segment: Segment) -> None:
         self._warm.append(segment)
         if len(self._warm) > WARM_SEGMENTS:
-            self._warm.pop(0).index.release()
+            cooled = self._warm.pop(0)
+            cooled.index.release()
+            cooled.checksums.release()
 
     # -- changes
 
@@ -373,6 +375,14 @@ class LogSegments:
         self.garbage = [f"{directory}/{path.rpartition('/')[2]}" for path in self.garbage]
         for segment in self._list:
             segment.relocate(directory)
+
+    def release_flushed(self, first_offset: int) -> None:
+        """Free the memory of flushed segments from that offset on that only a flush or a reader needs."""
+        for segment in self._list[self.rank(first_offset) : -1]:
+            segment.time_index.release()
+            segment.checksums.release()
+            if segment not in self._warm:
+                segment.index.release()
 
     def pop_garbage(self) -> list[str]:
         """Remove and return the paths of dropped files, to be unlinked after a delay."""

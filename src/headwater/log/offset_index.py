@@ -24,6 +24,7 @@ class OffsetIndex(IndexFile):
     __slots__ = ()
 
     ENTRY: ClassVar[struct.Struct] = struct.Struct(">ii")
+    RANK: ClassVar[int] = 0
 
     def append(self, relative_offset: int, position: int) -> None:
         """Add the batch at `position`, whose last offset is `relative_offset`."""

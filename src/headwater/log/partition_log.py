@@ -15,22 +15,22 @@ thread owns a log. Nothing here waits for the disk except truncation and the rar
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headwater.errors import E, KafkaError
 from headwater.log import retention, snapshots
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.epochs import EpochCache
-from headwater.log.flushing import FlushWork, snapshot_due
+from headwater.log.flushing import FlushWork, save_active_checksums, snapshot_due
 from headwater.log.index_rebuild import remove_snapshots, replay_producers
 from headwater.log.log_segments import LogSegments
+from headwater.log.log_state import LogState
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET
 from headwater.log.producers import ProducerStates, State
 from headwater.log.segment import Segment, Staged
 from headwater.log.settings import LogSettings
 from headwater.log.slices import FileSlice
 from headwater.log.staging import Staging
-from headwater.log.truncation_note import remove_note, write_note
+from headwater.log.truncation_note import remove_note, remove_start_note, write_note
 from headwater.model import TopicPartition, Uuid
 from headwater.records.batch import HEADER, HEADER_SIZE, MAGIC, OVERHEAD, RawHeader
 from headwater.records.header_fields import BASE_OFFSET, LEADER_EPOCH, LENGTH, MAGIC_BYTE
@@ -44,29 +44,15 @@ CLEAN, UNSEEN = -2, -1
 """States of the flush timer: all is flushed; something is not, since the last `flush_due`."""
 
 
-@dataclass(slots=True)
-class LogState:
-    """The state of a loaded log besides its parts; the defaults are those of a new log."""
-
-    log_start_offset: int = 0
-    log_end_offset: int = 0
-    recovery_point: int = 0
-    snapshot_offset: int = 0
-    """The offset of the newest intact producer snapshot."""
-    has_truncation_note: bool = False
-    cleaned_end: int = 0
-    failure: str | None = None
-    """Why the log refuses appends."""
-
-
 class PartitionLog:
     """An append-only sequence of batches."""
 
     __slots__ = (
         "_dirty_since_ms", "_unflushed_from", "checkpointed", "checkpointed_at", "cleaned_end",
-        "cleaning", "directory", "epochs", "has_truncation_note", "log_end_offset",
-        "log_start_offset", "presence", "producers", "recovery_point", "segments", "snapshot_at",
-        "snapshot_offset", "snapshots", "staging", "topic_id", "topic_partition", "truncations",
+        "cleaning", "directory", "epochs", "log_end_offset",
+        "log_start_offset", "noted_start", "presence", "producers", "recovery_point", "segments", "snapshot_at",
+        "snapshot_offset", "snapshots", "staging", "stored_start", "topic_id", "topic_partition",
+        "truncation_limit", "truncations",
     )  # fmt: skip
 
     def __init__(
@@ -93,10 +79,14 @@ class PartitionLog:
         self.recovery_point = state.recovery_point
         # The recovery point that the checkpoint file has: snapshots from there on are still needed.
         self.checkpointed = state.recovery_point
+        # The log start that the checkpoint file has.
+        self.stored_start = state.stored_start
+        # The start in a note that a move left, until the checkpoint has it.
+        self.noted_start = state.noted_start
         # The truncations that the checkpoint file takes into account.
-        self.checkpointed_at = -1 if state.has_truncation_note else 0
-        # Whether a note in the folder overrides the checkpoint file.
-        self.has_truncation_note = state.has_truncation_note
+        self.checkpointed_at = 0 if state.truncation_limit is None else -1
+        # The limit in a note in the folder, which overrides the checkpoint file; None without one.
+        self.truncation_limit = state.truncation_limit
         # The offset of the newest intact producer snapshot.
         self.snapshot_offset = state.snapshot_offset
         # Everything below this offset was compacted; retention drops nothing while it goes on.
@@ -124,12 +114,17 @@ class PartitionLog:
         self.staging.fail(reason)
 
     @property
-    def size(self) -> int:
-        return self.segments.size
+    def durable_start(self) -> int:
+        """The start below which a power cut brings no record back."""
+        return min(self.stored_start, self.log_start_offset)
 
     @property
     def settings(self) -> LogSettings:
         return self.segments.settings
+
+    @property
+    def size(self) -> int:
+        return self.segments.size
 
     def configure(self, settings: LogSettings) -> None:
         """Replace the settings, with effect from the next batch on."""
@@ -143,16 +138,6 @@ class PartitionLog:
         self.snapshots = [
             (f"{directory}/{stem.rpartition('/')[2]}", states) for stem, states in self.snapshots
         ]
-
-    def take_over(self, former: "PartitionLog") -> None:
-        """Take over the state of a log with the same batches that the batches do not contain."""
-        for epoch, start in zip(former.epochs.epochs, former.epochs.starts, strict=True):
-            self.epochs.assign(epoch, start)
-        if self.epochs.must_be_saved:
-            self.epochs.save()
-        self.producers.restore(former.producers, self.log_end_offset)
-        self.advance_start(former.log_start_offset)
-        self.configure(former.settings)
 
     # -- writing
 
@@ -235,10 +220,6 @@ class PartitionLog:
         if self._dirty_since_ms == CLEAN:
             self._dirty_since_ms = UNSEEN
 
-    def roll(self, now_ms: int) -> None:
-        """Begin a new segment at the end of the log and seal the old one."""
-        self._roll(self.log_end_offset, now_ms)
-
     def drop_staged(self) -> None:
         """Drop staged batches with their offsets, epochs, sequences and transactions."""
         self.staging.drop(self.log_end_offset)
@@ -269,6 +250,10 @@ class PartitionLog:
             total = sum(row[1] for row in batches)
             interval = self.settings.index_interval_bytes
             self.segments.active.append(self.staging.buffers[start:end], batches, total, interval)
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment at the end of the log and seal the old one."""
+        self._roll(self.log_end_offset, now_ms)
 
     def _roll(self, offset: int, now_ms: int) -> None:
         self.segments.add(offset, self.log_end_offset, now_ms)
@@ -352,8 +337,11 @@ class PartitionLog:
 
     def _begin_truncation(self, offset: int) -> None:
         if max(self.checkpointed, self.recovery_point) > offset:
-            write_note(self.segments.files, self.directory, offset)
-            self.has_truncation_note = True
+            # An earlier truncation that the checkpoint does not know may have gone further back.
+            noted = self.truncation_limit
+            limit = offset if noted is None else min(noted, offset)
+            write_note(self.segments.files, self.directory, limit)
+            self.truncation_limit = limit
         # Set before the count: a concurrent checkpoint must not pair the new count with a higher
         # point.
         self.recovery_point = min(self.recovery_point, offset)
@@ -372,10 +360,13 @@ class PartitionLog:
         self.snapshot_offset = -1
 
     def remove_stale_note(self) -> None:
-        """Remove the note of a truncation once a newer checkpoint is written."""
-        if self.has_truncation_note and self.checkpointed_at == self.truncations:
+        """Remove the notes of a truncation or a move once a newer checkpoint is written."""
+        if self.truncation_limit is not None and self.checkpointed_at == self.truncations:
             remove_note(self.segments.files, self.directory)
-            self.has_truncation_note = False
+            self.truncation_limit = None
+        if 0 < self.noted_start <= self.stored_start:
+            remove_start_note(self.segments.files, self.directory)
+            self.noted_start = 0
 
     # -- retention
 
@@ -482,12 +473,7 @@ class PartitionLog:
         work.mark_saved()
         self.recovery_point = max(self.recovery_point, work.end_offset)
         self.remove_stale_note()
-        segments = self.segments
-        for rank in range(segments.rank(work.first_offset), len(segments) - 1):
-            segment = segments[rank]
-            segment.time_index.release()
-            if not segments.is_warm(segment):
-                segment.index.release()
+        self.segments.release_flushed(work.first_offset)
 
     def close(self) -> None:
         """Flush everything and close the files. Safe on any thread that has the log to itself."""
@@ -498,3 +484,4 @@ class PartitionLog:
             if work is not None:
                 work.run()
                 self.mark_flushed(work)
+            save_active_checksums(self)

@@ -5,10 +5,10 @@ written, even unsynced, for as long as the machine runs. So each log dir also ha
 of the machine and of the broker epochs. If the boot is the same, nothing is lost.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from headwater.log.checked_json import dump_checked, load_checked
 from headwater.log.log_dir import CleanStop, LogDir, RunEpochs
 from headwater.seams.files import Files, read_file, replace_file
 
@@ -34,20 +34,29 @@ class RunNotes:
 
     def loaded(self, log_dir: LogDir, marker: CleanStop | None) -> None:
         """Add what a log dir says of the last run."""
-        self._epochs.add(self._noted(log_dir) if marker is None else marker.epochs)
+        self._epochs.add(self._noted(log_dir)[1] if marker is None else marker.epochs)
 
     def found_unclean(self) -> None:
         """A log was not closed by the stop that left a marker."""
         self._epochs.add(UNKNOWN)
 
-    def _noted(self, log_dir: LogDir) -> RunEpochs:
+    def has_rebooted(self, log_dir: LogDir) -> bool:
+        """Return whether the machine has certainly booted since the last run.
+
+        Then the page cache has nothing that the disk lacks. Until then it may show what a failed sync
+        has lost.
+        """
+        boot = self._noted(log_dir)[0]
+        return bool(self._boot_id and boot) and boot != self._boot_id
+
+    def _noted(self, log_dir: LogDir) -> tuple[str, RunEpochs]:
+        """Return the boot and the epochs of the last run, as far as they are known."""
         try:
-            note = json.loads(read_file(self._files, log_dir.join(FILE_NAME)))
-            same_boot = self._boot_id and note["boot"] == self._boot_id
-            epochs = RunEpochs(int(note["brokerEpoch"]), int(note["keptSince"]))
+            note = load_checked(read_file(self._files, log_dir.join(FILE_NAME)))
+            boot, epochs = note["boot"], RunEpochs(int(note["brokerEpoch"]), int(note["keptSince"]))
         except (OSError, ValueError, KeyError, TypeError):
-            return UNKNOWN
-        return epochs if same_boot else UNKNOWN
+            return "", UNKNOWN
+        return str(boot), epochs if self._boot_id and boot == self._boot_id else UNKNOWN
 
     def registered(self, broker_epoch: int, kept_since: int) -> Callable[[], None]:
         """Return a callable that notes this run, for a file thread. A power cut may undo it.
@@ -59,7 +68,7 @@ class RunNotes:
         elif kept_since < 0:
             kept_since = broker_epoch
         self.current = RunEpochs(broker_epoch, kept_since)
-        note = json.dumps(
+        note = dump_checked(
             {
                 "version": 0,
                 "boot": self._boot_id,
@@ -71,7 +80,7 @@ class RunNotes:
 
         def write() -> None:
             for log_dir in usable:
-                replace_file(self._files, log_dir.join(FILE_NAME), note.encode(), sync=False)
+                replace_file(self._files, log_dir.join(FILE_NAME), note, sync=False)
 
         return write
 

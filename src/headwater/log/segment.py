@@ -11,7 +11,9 @@ from typing import TypeAlias
 
 from headwater.log.aborted_index import AbortedIndex
 from headwater.log.descriptors import Descriptors
+from headwater.log.index_file import IndexFile
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from headwater.log.segment_checksums import CHECKSUMS, SegmentChecksums
 from headwater.log.settings import LogSettings
 from headwater.log.time_index import TimeIndex
 from headwater.records.batch import HEADER, HEADER_SIZE, MAGIC, OVERHEAD, RawHeader
@@ -25,7 +27,7 @@ ABORTED_INDEX = ".txnindex"
 DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
-SUFFIXES = (LOG, INDEX, TIME_INDEX, ABORTED_INDEX)
+SUFFIXES = (LOG, INDEX, TIME_INDEX, ABORTED_INDEX, CHECKSUMS)
 
 REMEMBERED = 256
 """Batches at the end of the active segment whose positions are kept in memory."""
@@ -58,28 +60,10 @@ class Segment:
     """The batches from `base_offset` on, in files of that name."""
 
     __slots__ = (
-        "_descriptors",
-        "_files",
-        "aborted",
-        "base_offset",
-        "cold_ends",
-        "created_ms",
-        "first_timestamp",
-        "index",
-        "jitter",
-        "max_timestamp",
-        "max_timestamp_offset",
-        "moving_to",
-        "path",
-        "ready",
-        "resumes",
-        "since_index",
-        "size",
-        "stem",
-        "tail_offsets",
-        "tail_positions",
-        "time_index",
-        "truncation_count",
+        "_descriptors", "_files", "aborted", "base_offset", "checksums", "cold_ends", "created_ms",
+        "first_timestamp", "index", "jitter", "max_timestamp", "max_timestamp_offset", "moving_to",
+        "path", "ready", "resumes", "since_index", "size", "stem", "tail_offsets", "tail_positions",
+        "time_index", "truncation_count",
     )  # fmt: skip
 
     def __init__(
@@ -101,9 +85,11 @@ class Segment:
         self.moving_to = ""
         self.size = size
         fresh = size == 0
-        self.index = OffsetIndex(files, self.stem + INDEX + suffix, fresh=fresh)
-        self.time_index = TimeIndex(files, self.stem + TIME_INDEX + suffix, fresh=fresh)
-        self.aborted = AbortedIndex(files, self.stem + ABORTED_INDEX + suffix)
+        stem, sums = self.stem, SegmentChecksums(files, self.stem + CHECKSUMS + suffix, size)
+        self.checksums = sums
+        self.index = OffsetIndex(files, stem + INDEX + suffix, fresh=fresh, checksums=sums)
+        self.time_index = TimeIndex(files, stem + TIME_INDEX + suffix, fresh=fresh, checksums=sums)
+        self.aborted = AbortedIndex(files, stem + ABORTED_INDEX + suffix, checksums=sums)
         self.created_ms = -1
         # The share of segment.jitter.ms, out of JITTER_SHARES, by which this segment rolls earlier.
         self.jitter = 0
@@ -122,6 +108,11 @@ class Segment:
         # Counts truncations: what another thread read in the meantime is invalid.
         self.truncation_count = 0
 
+    @property
+    def indexes(self) -> tuple[OffsetIndex, TimeIndex, AbortedIndex]:
+        """The three indexes, in the order of their checksums."""
+        return self.index, self.time_index, self.aborted
+
     def relocate(self, directory: str) -> None:
         """Use the folder's new path after a rename; none of its files may be open."""
         self.stem = f"{directory}/{self.base_offset:020d}"
@@ -129,6 +120,7 @@ class Segment:
         self.index.path = self.stem + INDEX
         self.time_index.path = self.stem + TIME_INDEX
         self.aborted.path = self.stem + ABORTED_INDEX
+        self.checksums.path = self.stem + CHECKSUMS
 
     @classmethod
     def create(
@@ -156,6 +148,7 @@ class Segment:
         copy.base_offset, copy.stem, copy.path = self.base_offset, self.stem, self.path
         copy.moving_to = self.moving_to
         copy.index, copy.time_index, copy.aborted = self.index, self.time_index, self.aborted
+        copy.checksums = self.checksums
         copy.created_ms, copy.jitter = self.created_ms, self.jitter
         copy.truncation_count = self.truncation_count
         copy.tail_offsets, copy.tail_positions, copy.resumes, copy.cold_ends = [], [], {}, {}
@@ -374,7 +367,9 @@ class Segment:
         return header
 
     def read_cached(self, size: int, position: int) -> Buffer:
-        """Return that many bytes from the page cache; raise Cold if it lacks some of them."""
+        """Return that many bytes from the page cache; raise Cold if a reader thread must get them."""
+        if not self.checksums.passed(position, size):
+            raise Cold
         data = self._files.pread_now(self._descriptors.of(self.path), size, position)
         if data is None or len(data) < size:
             raise Cold
@@ -382,6 +377,8 @@ class Segment:
 
     def mapped_now(self, size: int, position: int) -> list[Buffer] | None:
         """Return mapped pages of the page cache, to be passed to a socket only, or None."""
+        if not self.checksums.passed(position, size):
+            return None
         descriptors = self._descriptors
         return descriptors.mmaps.view(self.path, descriptors.of, position, size)
 
@@ -426,7 +423,6 @@ class Segment:
         """Return bytes, from the disk if necessary. Only for the thread that owns the log."""
         return read_fully(self._files, self._descriptors.of(self.path), size, position)
 
-    # Changes other than appends.
     def use_descriptors(self, descriptors: Descriptors) -> None:
         """Open files through another set from now on; those of the old one are closed."""
         self._descriptors.close_path(self.path)
@@ -440,8 +436,10 @@ class Segment:
         self.truncation_count += 1
         self._descriptors.mmaps.evict(self.path)
         fd = self._descriptors.of(self.path)
+        self.checksums.remove()
         self._files.truncate(fd, size)
         self.cut_indexes(end_offset)
+        self.checksums.cut(size)
         self.reset(size)
         self._files.fdatasync(fd)
 
@@ -453,7 +451,9 @@ class Segment:
 
     def save_indexes(self) -> None:
         """Write what the index files lack; the next flush syncs them."""
-        for index in (self.index, self.time_index, self.aborted):
+        for rank, index in enumerate(self.indexes):
+            if index.unsaved() is not None:
+                self.checksums.stale.add(rank)
             index.save()
             index.unsynced = True
 
@@ -465,12 +465,12 @@ class Segment:
         """
         self._descriptors.close_path(self.path)
         aside = []
-        indexes = {INDEX: self.index, TIME_INDEX: self.time_index, ABORTED_INDEX: self.aborted}
-        for suffix, index in indexes.items():
-            if self._files.exists(index.path):
+        parts: tuple[IndexFile | SegmentChecksums, ...] = (*self.indexes, self.checksums)
+        for suffix, part in zip(SUFFIXES[1:], parts, strict=True):
+            if self._files.exists(part.path):
                 path = f"{self.stem}{suffix}.{number}{DELETED}"
-                self._files.rename(index.path, path)
-                index.path = path
+                self._files.rename(part.path, path)
+                part.path = path
                 aside.append(path)
         self.moving_to = f"{self.stem}{LOG}.{number}{DELETED}"
         self._files.rename(self.path, self.moving_to)

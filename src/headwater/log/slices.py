@@ -13,10 +13,18 @@ from contextlib import contextmanager
 from headwater.errors import E, KafkaError
 from headwater.log.offset_index import OffsetIndex
 from headwater.log.segment import Cold, DamagedSegment, Segment
-from headwater.seams.files import Buffer, Files, read_fully
+from headwater.log.segment_checksums import read_checked
+from headwater.seams.files import Buffer, Files
 
 MAPPED_FROM = 128 * 1024
 """Below this size a copy is cheaper than checking whether a mapping is in memory."""
+
+
+class PlainSocket:
+    """Proof that the kernel alone reads what is sent; a connection with TLS has none."""
+
+
+PLAIN_SOCKET = PlainSocket()
 
 
 class FileSlice:
@@ -44,15 +52,21 @@ class FileSlice:
         cold._wanted = wanted
         return cold
 
-    def send_now(self, most: int) -> Buffer | list[Buffer] | None:
-        """Return the bytes, for a plain socket only, if the page cache has them all.
+    def bytes_for(self, socket: PlainSocket | None, most: int) -> Buffer | list[Buffer] | None:
+        """Return the bytes if the page cache has them all: a copy of at most `most` for TLS."""
+        if socket is not None:
+            return self.send_now(socket, most)
+        return self.load_now() if self.size <= most else None
+
+    def send_now(self, socket: PlainSocket, most: int) -> Buffer | list[Buffer] | None:
+        """Return the bytes for a plain socket, if the page cache has them all.
 
         Large ranges that the kernel has just read ahead are left to a reader thread too: on a virtual
         machine the first access to such a page makes the host map it, which takes longer than the
         rest of the answer.
 
-        Large ranges are pages of the page cache, never a copy of more than `most` bytes. Neither
-        TLS nor Python code may read them.
+        Large ranges are pages of the page cache, never a copy of more than `most` bytes. Only the
+        kernel may read them: a truncation meanwhile would end a process that does (SIGBUS).
         """
         if self._wanted is not None or self._truncations_seen != self.segment.truncation_count:
             return None
@@ -107,12 +121,16 @@ class FileSlice:
             self._files.close(fd)
 
     def _read(self, fd: int, start: int, size: int) -> bytes:
-        data = read_fully(self._files, fd, size, self.position + start) if size else b""
+        data = self._read_at(fd, size, self.position + start) if size else b""
         if self._truncations_seen != self.segment.truncation_count:
             raise KafkaError(E.OFFSET_NOT_AVAILABLE, "the log was truncated during the read")
         if len(data) != size:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.segment.path} is shorter than it was")
         return data
+
+    def _read_at(self, fd: int, size: int, position: int) -> bytes:
+        segment = self.segment
+        return read_checked(self._files, fd, segment.checksums, segment.path, size, position)
 
     def _look_up(self, fd: int) -> None:
         place, wanted = self._place, self._wanted
@@ -120,20 +138,18 @@ class FileSlice:
             return
 
         def read(size: int, position: int) -> bytes:
-            return read_fully(self._files, fd, size, position)
+            return self._read_at(fd, size, position)
 
         try:
             try:
                 found = place.slice(read, *wanted)
             except DamagedSegment:
+                # The index is damaged, or that of the segment that replaced this one.
                 if not self.segment.moving_to:
-                    raise
-                # The index may be that of the segment that replaced this one.
+                    self.segment.index.damaged = True  # the owner rebuilds it on the next read
                 place.index = OffsetIndex(self._files, "", fresh=True)
                 found = place.slice(read, *wanted)
         except DamagedSegment as damage:
-            # The owner rebuilds the index on the next read.
-            self.segment.index.damaged = True
             raise KafkaError(E.KAFKA_STORAGE_ERROR, str(damage)) from damage
         self.position, end = found or (0, 0)
         self.size = end - self.position

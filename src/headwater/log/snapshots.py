@@ -67,6 +67,15 @@ def decode(snapshot: bytes, windows: bytes = b"") -> Iterator[ProducerStateEntry
     return (_decode_entry(entry, older) for entry in _ENTRY.iter_unpack(snapshot[_HEAD.size :]))
 
 
+def belongs_to(windows: bytes, snapshot: bytes) -> bool:
+    """Return whether the content of a `.window` is intact and of this snapshot."""
+    if len(windows) < _WINDOW_HEAD.size:
+        return False
+    version, snapshot_crc, crc = _WINDOW_HEAD.unpack_from(windows)
+    body = windows[_WINDOW_HEAD.size :]
+    return bool(version == 1 and snapshot_crc == crc32c(snapshot) and crc == crc32c(body))
+
+
 def write(files: Files, stem: str, content: tuple[bytes, bytes]) -> None:
     """Write both files without a sync: readers can do without them. Safe on any thread."""
     snapshot, windows = content
@@ -136,12 +145,9 @@ def _encode_window(producer_id: int, batches: tuple[Batch, ...]) -> bytes:
 
 def _decode_windows(snapshot: bytes, content: bytes) -> dict[int, tuple[Batch, ...]]:
     """Return the older batches by producer; none if the file does not belong to the snapshot."""
-    if len(content) < _WINDOW_HEAD.size:
+    if not belongs_to(content, snapshot):
         return {}
-    version, snapshot_crc, crc = _WINDOW_HEAD.unpack_from(content)
     body = content[_WINDOW_HEAD.size :]
-    if version != 1 or snapshot_crc != crc32c(snapshot) or crc != crc32c(body):
-        return {}
     windows, at = {}, 0
     while at < len(body):
         producer_id, count = _WINDOW_ENTRY.unpack_from(body, at)

@@ -19,6 +19,7 @@ class TimeIndex(IndexFile):
     __slots__ = ()
 
     ENTRY: ClassVar[struct.Struct] = struct.Struct(">qi")
+    RANK: ClassVar[int] = 1
 
     def append(self, timestamp: int, relative_offset: int) -> None:
         """Add the newest timestamp; one that is not newer than the last entry adds nothing."""

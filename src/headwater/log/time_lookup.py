@@ -14,6 +14,7 @@ from headwater.errors import E, KafkaError
 from headwater.log.batch_scan import headers
 from headwater.log.offset_index import OffsetIndex
 from headwater.log.segment import DamagedSegment, Segment
+from headwater.log.segment_checksums import read_checked
 from headwater.log.time_index import TimeIndex
 from headwater.records.batch import (
     CODEC_MASK,
@@ -35,7 +36,7 @@ from headwater.records.header_fields import (
 )
 from headwater.records.record_scan import first_not_older
 from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
-from headwater.seams.files import Files, read_fully
+from headwater.seams.files import Files
 
 if TYPE_CHECKING:
     from headwater.log.partition_log import PartitionLog
@@ -140,14 +141,15 @@ class _View:
         else:
             # Loaded for this lookup only: the indexes of thousands of segments would stay in
             # memory.
-            self._times = TimeIndex(files, segment.time_index.path)
+            self._times = TimeIndex(files, segment.time_index.path, checksums=segment.checksums)
         if not active:
-            self._copy.index = OffsetIndex(files, segment.index.path)
+            self._copy.index = OffsetIndex(files, segment.index.path, checksums=segment.checksums)
             self._copy.index.load()
             self._times.load()
 
     def read_blocking(self, size: int, position: int) -> bytes:
-        return read_fully(self._files, self._fd, size, position)
+        checksums = self._segment.checksums
+        return read_checked(self._files, self._fd, checksums, self.path, size, position)
 
     def newest(self) -> int:
         """Return the greatest timestamp, from the time index and the headers after it."""

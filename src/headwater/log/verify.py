@@ -1,30 +1,34 @@
-"""Checks that a partition's folder is consistent.
+"""Checks that a partition's folder is consistent, and says what can be rebuilt.
 
 Reads every batch of every segment and compares it with the checksums, the offsets, the leader
-epochs, both indexes, the aborted transactions and the sequences of the producers. It only reads, so
-it may run on a copy, after a load test, or beside a stopped broker.
+epochs, the indexes, the aborted transactions and the sequences of the producers. A quick check
+compares a segment that has a file of checksums with those only. It only reads, so it may run on a
+copy, after a load test, or beside a stopped broker.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headwater.log import snapshots
 from headwater.log.aborted_index import AbortedIndex
 from headwater.log.epochs import EpochCache
 from headwater.log.offset_index import OffsetIndex
 from headwater.log.segment import ABORTED_INDEX, INDEX, LOG, TIME_INDEX
-from headwater.log.time_index import TimeIndex
-from headwater.model import NO_EPOCH, NO_SEQUENCE
-from headwater.records.batch import (
-    CRC_START,
-    HEADER_SIZE,
-    MAGIC,
-    SEQUENCES,
-    BatchHeader,
-    read_header,
+from headwater.log.segment_checksums import (
+    CHECKSUMS,
+    CHUNK,
+    DamagedChecksums,
+    SegmentChecksums,
+    decode,
 )
+from headwater.log.time_index import TimeIndex
+from headwater.log.verify_notes import beside_the_log, snapshot_problems
+from headwater.model import NO_EPOCH, NO_SEQUENCE
+from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, MAGIC, OVERHEAD, SEQUENCES
 from headwater.records.checksum import crc32c
-from headwater.seams.files import Files, OsFiles, read_file
+from headwater.seams.files import Files, OsFiles, read_file, read_fully
+
+PIECE = 16 * CHUNK
+EPOCHS_DAMAGED = "the leader epochs are missing or damaged"
 
 
 @dataclass(slots=True)
@@ -38,18 +42,34 @@ class VerifyResult:
     records: int = 0
     size: int = 0
     problems: list[str] = field(default_factory=list)
+    repairable: list[str] = field(default_factory=list)
+    """Those of the problems that `headwater log repair` removes."""
+    damaged_segments: list[int] = field(default_factory=list)
+    """Base offsets of segments whose batches are damaged."""
 
 
-def verify_log(directory: str, files: Files | None = None, *, gaps: bool = False) -> VerifyResult:
+def verify_log(
+    directory: str, files: Files | None = None, *, gaps: bool = False, quick: bool = False
+) -> VerifyResult:
     """Check the partition in `directory`; with `gaps` offsets may be missing, as after compaction."""
-    return _Check(files or OsFiles(), directory.rstrip("/"), gaps).run()
+    return _Check(files or OsFiles(), directory.rstrip("/"), gaps, quick).run()
+
+
+def segments_in(files: Files, directory: str) -> list[int]:
+    """Return the base offsets of the segments in a folder."""
+    return sorted(
+        int(name.removesuffix(LOG))
+        for name in files.listdir(directory)
+        if name.endswith(LOG) and name.removesuffix(LOG).isdecimal()
+    )
 
 
 class _Check:
-    def __init__(self, files: Files, directory: str, gaps: bool) -> None:
+    def __init__(self, files: Files, directory: str, gaps: bool, quick: bool) -> None:
         self._files = files
         self._directory = directory
         self._gaps = gaps
+        self._quick = quick
         self._next_offset: int | None = None
         self._epoch = -1
         self._epochs = EpochCache(files, directory)
@@ -57,137 +77,243 @@ class _Check:
         self._sequences: dict[tuple[int, int], int] = {}
         self._producer_epochs: dict[int, int] = {}
         self._verdict = VerifyResult()
+        # Of the segment that is being checked, and the position of its next batch.
+        self._base, self._stem, self._at = 0, "", 0
 
     def run(self) -> VerifyResult:
         self._epochs.load()
-        bases = sorted(
-            int(name.removesuffix(LOG))
-            for name in self._files.listdir(self._directory)
-            if name.endswith(LOG) and name.removesuffix(LOG).isdecimal()
-        )
+        bases = segments_in(self._files, self._directory)
         if not bases:
             self._problem("there are no segments")
         for base in bases:
-            self._check_segment(base)
-        if self._epochs.damaged and self._verdict.batches:
-            self._problem("the leader epochs are missing or damaged")
-        self._verdict.start_offset = bases[0] if bases else 0
-        self._verdict.end_offset = self._next_offset or 0
-        self._check_traces(self._verdict.end_offset)
-        return self._verdict
-
-    def _check_traces(self, end: int) -> None:
-        """Check that snapshots and epochs do not go beyond the end of the log."""
-        for offset in snapshots.offsets(self._files, self._directory):
-            if offset > end:
-                self._problem(f"there is a snapshot at {offset}, but the log ends at {end}")
-        if self._epochs.starts and self._epochs.starts[-1] > end:
+            self._check_segment(base, is_last=base == bases[-1])
+        verdict = self._verdict
+        if self._epochs.damaged and verdict.size:
+            self._problem(EPOCHS_DAMAGED, repairable=True)
+        verdict.start_offset = bases[0] if bases else 0
+        verdict.end_offset = self._next_offset or 0
+        for text, repairable in snapshot_problems(self._files, self._directory, verdict.end_offset):
+            self._problem(text, repairable=repairable)
+        if self._epochs.starts and self._epochs.starts[-1] > verdict.end_offset:
+            end = verdict.end_offset
             self._problem(f"epoch {self._epochs.latest} begins behind the end {end}")
+        for text in beside_the_log(self._files, self._directory):
+            self._problem(text)
+        return verdict
 
-    def _problem(self, text: str) -> None:
+    def _problem(self, text: str, *, repairable: bool = False) -> None:
         self._verdict.problems.append(text)
+        if repairable:
+            self._verdict.repairable.append(text)
 
-    def _check_segment(self, base: int) -> None:
-        stem = f"{self._directory}/{base:020d}"
+    def _damaged(self, text: str) -> None:
+        self._problem(f"{self._stem}{LOG}: {text}")
+        if self._base not in self._verdict.damaged_segments[-1:]:
+            self._verdict.damaged_segments.append(self._base)
+
+    # -- segments
+
+    def _check_segment(self, base: int, *, is_last: bool) -> None:
+        self._base, self._stem = base, f"{self._directory}/{base:020d}"
         if self._next_offset is None:
             self._next_offset = base
         if base != self._next_offset and not (self._gaps and base > self._next_offset):
-            self._problem(f"{stem}{LOG} begins where offset {self._next_offset} must be")
+            self._problem(f"{self._stem}{LOG} begins where offset {self._next_offset} must be")
             self._next_offset = base
         self._verdict.segments += 1
-        data = read_file(self._files, stem + LOG)
-        self._verdict.size += len(data)
-        batches = list(self._check_batches(stem, data))
-        if not data:
-            return  # a broker does not read the indexes of an empty segment
-        self._check_offset_index(stem, base, batches)
-        self._check_time_index(stem, base, batches)
-        self._check_aborted(stem, base)
+        size = self._files.path_size(self._stem + LOG)
+        self._verdict.size += size
+        checksums = self._checksums(size, is_last=is_last)
+        fd = self._files.open(self._stem + LOG, write=False)
+        try:
+            if self._quick and checksums is not None and checksums.covered == size:
+                self._compare_all(fd, size, checksums)
+            else:
+                self._check_batches(fd, size, checksums)
+        finally:
+            self._files.close(fd)
 
-    def _check_batches(self, stem: str, data: bytes) -> Iterator[tuple[int, BatchHeader]]:
-        view, at = memoryview(data), 0
-        while at < len(data):
-            header = read_header(data, at) if at + HEADER_SIZE <= len(data) else None
-            if (
-                header is None
-                or header.magic != MAGIC
-                or not HEADER_SIZE <= header.size <= len(data) - at
-            ):
-                self._problem(f"{stem}{LOG}: no whole batch at position {at}")
-                return
-            if crc32c(view[at + CRC_START : at + header.size]) != header.crc:
-                self._problem(f"{stem}{LOG}: wrong checksum at offset {header.base_offset}")
-            self._check_place(stem, header)
-            self._check_sequence(stem, header)
-            self._verdict.batches += 1
-            self._verdict.records += header.count
-            yield at, header
-            at += header.size
+    def _checksums(self, size: int, *, is_last: bool) -> SegmentChecksums | None:
+        path = self._stem + CHECKSUMS
+        if not self._files.exists(path):
+            return None
+        try:
+            covered, indexes, sums = decode(read_file(self._files, path))
+            if covered != size and not (is_last and covered < size):
+                raise DamagedChecksums(f"it is for {covered} bytes, the segment has {size}")
+        except DamagedChecksums as damage:
+            self._problem(f"{path}: {damage}", repairable=not is_last)
+            return None
+        known = SegmentChecksums(self._files, path, covered)
+        known.sums, known.indexes = sums, indexes
+        return known
 
-    def _check_place(self, stem: str, header: BatchHeader) -> None:
-        expected = self._next_offset or 0
-        if header.base_offset != expected and not (self._gaps and header.base_offset > expected):
-            self._problem(f"{stem}{LOG}: offset {header.base_offset} where {expected} must be")
-        if header.leader_epoch < self._epoch:
-            self._problem(f"{stem}{LOG}: epoch {header.leader_epoch} after {self._epoch}")
-        known = self._epochs.epoch_at(header.base_offset)
-        if not self._epochs.damaged and known not in {header.leader_epoch, NO_EPOCH}:
+    def _compare_all(self, fd: int, size: int, checksums: SegmentChecksums) -> None:
+        """Compare a segment with its checksums; its last batch tells where it ends."""
+        for at in range(0, size, PIECE):
+            data = read_fully(self._files, fd, min(PIECE, size - at), at)
+            self._compare(checksums, memoryview(data), at)
+        for index, suffix in ((OffsetIndex, INDEX), (TimeIndex, TIME_INDEX)):
+            self._load_index(index(self._files, self._stem + suffix, checksums=checksums))
+        self._load_index(self._aborted(checksums))
+        self._next_offset = self._end_of_last(fd, size)
+
+    def _compare(self, checksums: SegmentChecksums, data: memoryview, at: int) -> None:
+        wrong = checksums.damage(data[: max(0, checksums.covered - at)], at)
+        if wrong is not None:
+            self._damaged(f"bytes {wrong} to {wrong + CHUNK - 1} differ from their checksum")
+
+    def _end_of_last(self, fd: int, size: int) -> int:
+        index = OffsetIndex(self._files, self._stem + INDEX)
+        _, at = index.last()
+        end = self._base
+        while at + HEADER_SIZE <= size:
+            header = HEADER.unpack(read_fully(self._files, fd, HEADER_SIZE, at))
+            if header[3] != MAGIC or header[1] < HEADER_SIZE - OVERHEAD:
+                self._damaged(f"no whole batch at position {at}")
+                break
+            end = header[0] + header[6] + 1
+            at += header[1] + OVERHEAD
+        return end
+
+    def _check_batches(self, fd: int, size: int, checksums: SegmentChecksums | None) -> None:
+        index, times = self._index_entries(checksums if size else None)
+        newest = -1
+        for piece in self._pieces(fd, size, checksums):
+            for place, base, delta, timestamp in self._batches_of(*piece):
+                last = base + delta - self._base
+                newest = max(newest, timestamp)
+                if index.get(place) == last:
+                    del index[place]
+                if times.get(last) == timestamp == newest:
+                    del times[last]
+        for position, relative in index.items():
             self._problem(
-                f"{stem}{LOG}: epoch {header.leader_epoch} at {header.base_offset}, not {known}"
+                f"{self._stem}{INDEX}: entry {relative}:{position} leads to no such batch",
+                repairable=True,
             )
-        self._epoch = max(self._epoch, header.leader_epoch)
-        self._next_offset = header.next_offset
+        for relative, timestamp in times.items():
+            self._problem(
+                f"{self._stem}{TIME_INDEX}: entry {timestamp}:{relative} is not what a scan finds",
+                repairable=True,
+            )
+        if size:
+            self._check_aborted(checksums)
 
-    def _check_sequence(self, stem: str, header: BatchHeader) -> None:
+    def _pieces(
+        self, fd: int, size: int, checksums: SegmentChecksums | None
+    ) -> Iterator[tuple[memoryview, int, int]]:
+        """Yield bytes, their position and where in them the next batch begins, up to a broken one."""
+        most, compared = PIECE, 0
+        self._at = 0
+        while self._at < size:
+            at, start = self._at, self._at // CHUNK * CHUNK
+            data = memoryview(read_fully(self._files, fd, min(most, size - start), start))
+            if checksums is not None and compared < start + len(data):
+                self._compare(checksums, data[max(0, compared - start) :], max(compared, start))
+                compared = start + len(data) // CHUNK * CHUNK
+            yield data, start, at - start
+            if self._at == at:
+                if start + len(data) >= size:
+                    self._damaged(f"no whole batch at position {at}")
+                    return
+                most *= 4  # one batch is larger than a piece
+        if self._at > size:
+            self._damaged("the last batch is cut off")
+
+    def _batches_of(
+        self, data: memoryview, start: int, at: int
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """Check whole batches; yield position, base offset, last delta and newest timestamp."""
+        unpack, end = HEADER.unpack_from, len(data)
+        # From here on there is one epoch.
+        latest = self._epochs.starts[-1] if self._epochs.starts else -1
+        expected, gaps = self._next_offset or 0, self._gaps
+        counted = records = 0
+        while at + HEADER_SIZE <= end:
+            header = unpack(data, at)
+            base, length, epoch, magic, crc, _, delta, _, timestamp, producer, _, _, count = header
+            stop = at + length + OVERHEAD
+            if magic != MAGIC or length < HEADER_SIZE - OVERHEAD or stop > end:
+                break
+            if crc32c(data[at + CRC_START : stop]) != crc:
+                self._damaged(f"wrong checksum at offset {base}")
+            if base != expected and not (gaps and base > expected):
+                self._damaged(f"offset {base} where {expected} must be")
+            if epoch != self._epoch or base < latest:
+                self._check_epoch(base, epoch)
+            if producer >= 0:
+                self._check_sequence(header)
+            expected = base + delta + 1
+            counted += 1
+            records += count
+            yield start + at, base, delta, timestamp
+            at = stop
+        self._at = start + at
+        self._next_offset = expected
+        self._verdict.batches += counted
+        self._verdict.records += records
+
+    def _check_epoch(self, base: int, epoch: int) -> None:
+        if epoch < self._epoch:
+            self._damaged(f"epoch {epoch} after {self._epoch}")
+        known = self._epochs.epoch_at(base)
+        if not self._epochs.damaged and known not in {epoch, NO_EPOCH}:
+            self._damaged(f"epoch {epoch} at {base}, not {known}")
+        self._epoch = max(self._epoch, epoch)
+
+    def _check_sequence(self, header: tuple[int, ...]) -> None:
         """Check that epochs grow and sequences are in order; a producer may begin with any number.
 
         Markers and the offsets of groups belong to a producer and have no sequence.
         """
-        if header.producer_id < 0:
+        base, delta, producer, epoch, sequence = (header[at] for at in (0, 6, 9, 10, 11))
+        newest = self._producer_epochs.get(producer, -1)
+        if epoch < newest:
+            self._damaged(f"producer {producer} at offset {base} has epoch {epoch} after {newest}")
+        if epoch != newest:
+            self._producer_epochs[producer] = max(newest, epoch)
+        if sequence == NO_SEQUENCE:
             return
-        where = f"{stem}{LOG}: producer {header.producer_id} at offset {header.base_offset}"
-        newest = self._producer_epochs.get(header.producer_id, -1)
-        if header.producer_epoch < newest:
-            self._problem(f"{where} has epoch {header.producer_epoch} after {newest}")
-        self._producer_epochs[header.producer_id] = max(newest, header.producer_epoch)
-        if header.base_sequence == NO_SEQUENCE:
-            return
-        key = (header.producer_id, header.producer_epoch)
-        last = None if self._gaps else self._sequences.get(key)
-        if last is not None and header.base_sequence != (last + 1) % SEQUENCES:
-            self._problem(f"{where} has sequence {header.base_sequence} after {last}")
-        self._sequences[key] = header.last_sequence
+        last = None if self._gaps else self._sequences.get((producer, epoch))
+        if last is not None and sequence != (last + 1) % SEQUENCES:
+            self._damaged(
+                f"producer {producer} at offset {base} has sequence {sequence} after {last}"
+            )
+        self._sequences[producer, epoch] = (sequence + delta) % SEQUENCES
 
-    def _check_offset_index(
-        self, stem: str, base: int, batches: list[tuple[int, BatchHeader]]
-    ) -> None:
-        """Check that every lookup leads to a batch at or before the one a full scan finds."""
-        if not self._files.exists(stem + INDEX):
-            return
-        index = OffsetIndex(self._files, stem + INDEX)
-        ends = {position: header.last_offset - base for position, header in batches}
-        for relative, position in OffsetIndex.ENTRY.iter_unpack(index.entries):
-            if ends.get(position) != relative:
-                self._problem(f"{stem}{INDEX}: entry {relative}:{position} leads to no such batch")
+    # -- indexes
 
-    def _check_time_index(
-        self, stem: str, base: int, batches: list[tuple[int, BatchHeader]]
-    ) -> None:
-        """Check that each entry matches its batch and that no earlier batch is newer."""
-        if not self._files.exists(stem + TIME_INDEX):
-            return
-        newest, seen = -1, {}
-        for _, header in batches:
-            newest = max(newest, header.max_timestamp)
-            seen[header.last_offset - base] = (header.max_timestamp, newest)
-        index = TimeIndex(self._files, stem + TIME_INDEX)
-        for timestamp, relative in TimeIndex.ENTRY.iter_unpack(index.entries):
-            if seen.get(relative) != (timestamp, timestamp):
+    def _index_entries(
+        self, checksums: SegmentChecksums | None
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the entries: relative offset by position, and timestamp by relative offset."""
+        offsets = OffsetIndex(self._files, self._stem + INDEX, checksums=checksums)
+        times = TimeIndex(self._files, self._stem + TIME_INDEX, checksums=checksums)
+        if not self._files.path_size(self._stem + LOG):
+            return {}, {}  # a broker does not read the indexes of an empty segment
+        self._load_index(offsets)
+        self._load_index(times)
+        return (
+            {position: last for last, position in OffsetIndex.ENTRY.iter_unpack(offsets.entries)},
+            {last: timestamp for timestamp, last in TimeIndex.ENTRY.iter_unpack(times.entries)},
+        )
+
+    def _load_index(self, index: OffsetIndex | TimeIndex | AbortedIndex) -> None:
+        index.load()
+        if index.damaged and self._files.exists(index.path):
+            self._problem(f"{index.path} is damaged", repairable=True)
+
+    def _aborted(self, checksums: SegmentChecksums | None) -> AbortedIndex:
+        return AbortedIndex(self._files, self._stem + ABORTED_INDEX, checksums=checksums)
+
+    def _check_aborted(self, checksums: SegmentChecksums | None) -> None:
+        index = self._aborted(checksums)
+        index.load()
+        if index.damaged:
+            self._problem(f"{index.path} is damaged or missing", repairable=True)
+        for aborted in index:
+            if not self._base <= aborted.last_offset < (self._next_offset or 0):
                 self._problem(
-                    f"{stem}{TIME_INDEX}: entry {timestamp}:{relative} is not what a scan finds"
+                    f"{index.path}: marker {aborted.last_offset} is not in here", repairable=True
                 )
-
-    def _check_aborted(self, stem: str, base: int) -> None:
-        for aborted in AbortedIndex(self._files, stem + ABORTED_INDEX):
-            if not base <= aborted.last_offset < (self._next_offset or 0):
-                self._problem(f"{stem}{ABORTED_INDEX}: marker {aborted.last_offset} is not in here")

@@ -9,7 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from headwater.log.compaction.dirtiness import Dirtiness
-from headwater.log.compaction.jobs import CleanedGroup, CleaningJob, LastBatch, SourceSegment
+from headwater.log.compaction.jobs import (
+    ANY_OFFSET,
+    CleanedGroup,
+    CleaningJob,
+    LastBatch,
+    SourceSegment,
+)
 from headwater.log.presence import LogRemoved
 from headwater.log.producers import State
 from headwater.model import NO_OFFSET
@@ -42,7 +48,7 @@ class ReplicaCleaning:
     ) -> Callable[[], CleaningJob]:
         """Return a callable that makes the job, for a thread: producers can be many."""
         log, settings = self._log, self._log.settings
-        states = log.producers.written_states()
+        states, flushed = log.producers.written_states(), log.recovery_point
         sources = [log.segments[rank] for rank in range(found.segments)]
         job = CleaningJob(
             log.directory,
@@ -64,7 +70,7 @@ class ReplicaCleaning:
         self._suffix = job.suffix
 
         def with_producers() -> CleaningJob:
-            job.producers = _last_batches(states)
+            job.producers = _last_batches(states, flushed)
             return job
 
         return with_producers
@@ -119,8 +125,12 @@ class ReplicaCleaning:
                     files.unlink(f"{log.directory}/{name}")
 
 
-def _last_batches(states: Mapping[int, State]) -> dict[int, LastBatch]:
-    return {
-        producer_id: LastBatch(window[-1][3] if window else NO_OFFSET, epoch)
-        for producer_id, (epoch, _, window, *_) in states.items()
-    }
+def _last_batches(states: Mapping[int, State], flushed: int) -> dict[int, LastBatch]:
+    """Return the last flushed batch of each producer: a power cut may take the later ones."""
+    found = {}
+    for producer_id, (epoch, _, window, *_) in states.items():
+        last = next((row[3] for row in reversed(window) if row[3] < flushed), None)
+        if last is None:
+            last = ANY_OFFSET if window else NO_OFFSET
+        found[producer_id] = LastBatch(last, epoch)
+    return found

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 IOV_MAX = 1024
+PIECE = 4 << 20
 
 SYNC_THREADS = 16
 
@@ -284,6 +285,18 @@ def read_fully(files: Files, fd: int, size: int, offset: int) -> bytes:
         parts.append(more)
         done += len(more)
     return b"".join(parts)
+
+
+def write_again(files: Files, fd: int, start: int, end: int) -> None:
+    """Write the bytes from `start` to `end` once more, so that the next sync stores them.
+
+    After a failed sync, Linux shows what was written as if it were stored, and no later sync writes it.
+    """
+    while start < end:
+        data = read_fully(files, fd, min(PIECE, end - start), start)
+        if not data:
+            return
+        start += write_fully(files, fd, [data], start)
 
 
 def read_file(files: Files, path: str) -> bytes:

@@ -29,7 +29,7 @@ def verify(folder: Path, *options: str) -> Result:
 def test_every_partition_of_a_data_folder_is_checked(tmp_path: Path) -> None:
     partition(tmp_path, "a-0", 0, 1, 2)
     partition(tmp_path, "a-1", 0)
-    (tmp_path / "meta.properties").touch()
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
     result = verify(tmp_path)
     assert result.exit_code == 0, result.output
     rows = [line.split() for line in result.stdout.splitlines()]

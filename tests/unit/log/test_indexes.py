@@ -163,3 +163,18 @@ def test_indexes_of_sealed_segments_do_not_pile_up_in_memory(tmp_path):
     dirs, log = reopened(dirs, tmp_path, limits, clean=True)
     stored(log)
     assert sum(segment.index._entries is not None for segment in log.segments) <= 9
+
+
+def test_a_lookup_reads_the_index_of_a_sealed_segment_on_a_reader_thread(tmp_path):
+    limits = LogSettings(segment_bytes=600, index_interval_bytes=100)
+    dirs, log = created(tmp_path, limits)
+    for _ in range(30):
+        append(log, 2)
+    dirs, log = reopened(dirs, tmp_path, limits, clean=True)
+    segment = log.segments[0]
+    piece = log.read(1, log.log_end_offset, 200, True)
+    assert piece.load_now() is None
+    assert not segment.index.loaded
+    data = piece.load()
+    assert segment.index.loaded
+    assert log.read(1, log.log_end_offset, 200, True).load_now() == data

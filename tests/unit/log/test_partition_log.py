@@ -65,7 +65,7 @@ def test_more_batches_than_one_call_takes_are_all_written(tmp_path):
     assert [base for base, _, _ in stored(log)] == list(range(2_500))
 
 
-def test_a_short_write_is_completed(tmp_path):
+def test_b22_a_short_write_is_completed(tmp_path):
     files = LossyFiles()
     _, log = created(tmp_path, files=files)
     sent = [batch(2, value=bytes([65 + n]) * 50) for n in range(3)]
@@ -149,7 +149,7 @@ def test_a_write_that_fails_after_a_roll_takes_the_new_segment_away_again(tmp_pa
     assert [row[:2] for row in stored(log)] == [(0, 0), (1, 1)]
 
 
-def test_a_log_that_cannot_be_cut_back_takes_nothing_more(tmp_path):
+def test_b12_a_log_that_cannot_be_cut_back_takes_nothing_more(tmp_path):
     files = LossyFiles()
     _, log = created(tmp_path, files=files)
     files.fail_write = OSError(errno.EIO, "broken")

@@ -116,7 +116,7 @@ def test_a_snapshot_has_kafkas_layout():
     assert window == b""
 
 
-def test_silent_producers_are_forgotten_but_not_in_the_middle_of_a_transaction(tmp_path):
+def test_b20_silent_producers_are_forgotten_but_not_in_the_middle_of_a_transaction(tmp_path):
     _, log = created(tmp_path)
     append(log, 1, producer=1, sequence=0)
     append(log, 1, producer=2, sequence=0, transactional=True)

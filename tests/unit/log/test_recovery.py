@@ -121,7 +121,7 @@ def offline_for_good(tmp_path):
             dirs.abandon()
 
 
-def test_damage_below_the_recovery_point_takes_the_log_offline_for_good(tmp_path):
+def test_b41_damage_below_the_recovery_point_takes_the_log_offline_for_good(tmp_path):
     crashed(tmp_path, 6, flushed=5)
     path = tmp_path / FIRST
     broken = bytearray(path.read_bytes())
@@ -249,7 +249,7 @@ def test_a_missing_segment_in_the_unflushed_part_ends_the_log_before_it(tmp_path
     "content", [b"", b"\0" * 30, b"0\n7\n", b"junk \xff\n", b"0\n1\ntopic 0\n"]
 )
 @pytest.mark.parametrize("clean", [True, False])
-def test_damaged_checkpoints_are_passed_over(tmp_path, name, content, clean):
+def test_b16_damaged_checkpoints_are_passed_over(tmp_path, name, content, clean):
     dirs, log = created(tmp_path)
     for leader in (1, 1, 3):
         append(log, 2, leader=leader)
@@ -311,7 +311,7 @@ def test_after_a_clean_stop_no_segment_is_read(tmp_path):
     assert append(log) == (60, 60)
 
 
-def test_the_clean_marker_is_gone_before_anything_is_loaded(tmp_path):
+def test_b14_the_clean_marker_is_gone_before_anything_is_loaded(tmp_path):
     dirs, log = created(tmp_path)
     append(log, 2)
     dirs.close({})

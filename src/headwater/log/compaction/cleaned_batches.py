@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import E, KafkaError
 from headwater.log.compaction.cleaned_transactions import CleanedTransactions
-from headwater.log.compaction.jobs import LastBatch
+from headwater.log.compaction.jobs import ANY_OFFSET, LastBatch
 from headwater.model import NO_OFFSET, NO_TIMESTAMP
 from headwater.records.batch import (
     CODEC_MASK,
@@ -155,6 +155,8 @@ class BatchCleaner:
         last = self._producers.get(header[PRODUCER_ID]) if header[PRODUCER_ID] >= 0 else None
         if last is None:
             return False
+        if last.last_offset == ANY_OFFSET:
+            return True
         if last.last_offset == NO_OFFSET:
             return bool(header[ATTRIBUTES] & CONTROL) and header[PRODUCER_EPOCH] == last.epoch
         return header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] == last.last_offset

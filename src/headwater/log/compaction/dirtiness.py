@@ -26,8 +26,8 @@ class Dirtiness(NamedTuple):
     """How many segments, from the start of the log on."""
     clean_bytes: int
     dirty_bytes: int
-    overdue: bool
-    """Whether a record has waited for `max.compaction.lag.ms`."""
+    overdue_ms: int
+    """For how long a record has waited beyond `max.compaction.lag.ms`; 0 if none has."""
 
     @property
     def ratio(self) -> float:
@@ -37,7 +37,7 @@ class Dirtiness(NamedTuple):
 
     def needs_pass(self, least_ratio: float) -> bool:
         """Return whether the log should be cleaned now."""
-        return self.dirty_bytes > 0 and (self.ratio > least_ratio or self.overdue)
+        return self.dirty_bytes > 0 and (self.ratio > least_ratio or self.overdue_ms > 0)
 
 
 def measure(log: PartitionLog, stable: int, now_ms: int) -> Dirtiness:
@@ -48,7 +48,7 @@ def measure(log: PartitionLog, stable: int, now_ms: int) -> Dirtiness:
     young = now_ms - settings.min_compaction_lag_ms
     old = now_ms - settings.max_compaction_lag_ms
     segments = log.segments
-    end, count, clean, dirty, overdue = segments.start_offset, 0, 0, 0, False
+    end, count, clean, dirty, overdue_ms = segments.start_offset, 0, 0, 0, 0
     for rank in range(len(segments) - 1):
         segment, after = segments[rank], segments[rank + 1].base_offset
         if after > limit or segment.aborted.unsaved() is not None:
@@ -58,11 +58,12 @@ def measure(log: PartitionLog, stable: int, now_ms: int) -> Dirtiness:
         else:
             if _is_young(log, segment, young):
                 break
-            if settings.max_compaction_lag_ms < NO_LAG and not overdue and segment.size:
-                overdue = 0 < _first_timestamp(segment) < old
+            if settings.max_compaction_lag_ms < NO_LAG and not overdue_ms and segment.size:
+                first = _first_timestamp(segment)
+                overdue_ms = max(0, old - first) if first > 0 else 0
             dirty += segment.size
         end, count = after, rank + 1
-    return Dirtiness(min(first_dirty, end), end, count, clean, dirty, overdue)
+    return Dirtiness(min(first_dirty, end), end, count, clean, dirty, overdue_ms)
 
 
 def _is_young(log: PartitionLog, segment: Segment, young: int) -> bool:

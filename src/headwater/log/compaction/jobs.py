@@ -13,6 +13,8 @@ UNREADABLE = "unreadable"
 DISK = "disk"
 BROKEN = "broken"
 """The worker itself failed."""
+ANY_OFFSET = -2
+"""Any batch of the producer may be its last one on the disk."""
 
 _PLAIN = (
     "directory", "end_offset", "first_dirty", "now_ms", "delete_retention_ms", "segment_bytes",
@@ -24,7 +26,10 @@ class LastBatch(NamedTuple):
     """The last batch of an active producer."""
 
     last_offset: int
-    """The last offset of the batch with its last sequence; -1 if only markers are known."""
+    """The last offset of the flushed batch with its last sequence.
+
+    -1 if only markers are known, ANY_OFFSET if it is older than the batches that are known.
+    """
     epoch: int
 
 

@@ -20,7 +20,9 @@ from headwater.log.compaction.cleaned_transactions import CleanedTransactions
 from headwater.log.compaction.jobs import CleanedGroup, CleaningJob, SourceSegment
 from headwater.log.compaction.key_map import bytes_per_key, make_key_map
 from headwater.log.descriptors import Descriptors
+from headwater.log.flushing import save_checksums
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET
+from headwater.log.presence import Presence
 from headwater.log.segment import (
     ABORTED_INDEX,
     INDEX,
@@ -31,6 +33,7 @@ from headwater.log.segment import (
     Segment,
     Staged,
 )
+from headwater.log.segment_checksums import CHECKSUMS, SegmentChecksums, read_checked
 from headwater.records.batch import (
     CONTROL,
     CRC_START,
@@ -51,7 +54,7 @@ from headwater.records.header_fields import (
     MAX_TIMESTAMP,
     RECORD_COUNT,
 )
-from headwater.seams.files import Buffer, Files, read_fully
+from headwater.seams.files import Buffer, Files
 
 if TYPE_CHECKING:
     from headwater.log.compaction.pure_key_map import KeyMap
@@ -75,6 +78,7 @@ class CleaningPass:
         self.cleaned_to = job.first_dirty
         self.counts = CleanCounts()
         self.keys = 0
+        self._checksums: dict[int, SegmentChecksums] = {}
 
     def run(self) -> Iterator[CleanedGroup]:
         """Clean the log, and yield each new segment once its files are synced.
@@ -134,7 +138,8 @@ class CleaningPass:
     def _aborted_transactions(self) -> list[AbortedTransaction]:
         found = list(self._job.later_aborted)
         for source in self._job.segments:
-            index = AbortedIndex(self._files, self._stem(source.base_offset) + ABORTED_INDEX)
+            path = self._stem(source.base_offset) + ABORTED_INDEX
+            index = AbortedIndex(self._files, path, checksums=self._checksums_of(source))
             found += index
             if index.damaged:
                 raise DamagedSegment(f"{index.path} is damaged")
@@ -220,9 +225,11 @@ class CleaningPass:
         path = self._stem(source.base_offset) + LOG
         fd = self._files.open(path, write=False)
         position, wanted = 0, max(self._job.piece_bytes, LEAST_PIECE)
+        checksums = self._checksums_of(source)
         try:
             while position < source.size:
-                piece = read_fully(self._files, fd, min(wanted, source.size - position), position)
+                most = min(wanted, source.size - position)
+                piece = read_checked(self._files, fd, checksums, path, most, position)
                 self._on_bytes(len(piece))
                 at = 0
                 view = memoryview(piece)
@@ -250,6 +257,14 @@ class CleaningPass:
             raise DamagedSegment(f"{path} at {position}: {unreadable.message}") from unreadable
         finally:
             self._files.close(fd)
+
+    def _checksums_of(self, source: SourceSegment) -> SegmentChecksums:
+        found = self._checksums.get(source.base_offset)
+        if found is None:
+            path = self._stem(source.base_offset) + CHECKSUMS
+            found = SegmentChecksums(self._files, path, source.size)
+            self._checksums[source.base_offset] = found
+        return found
 
     def _stem(self, base_offset: int) -> str:
         return f"{self._job.directory}/{base_offset:020d}"
@@ -308,11 +323,12 @@ class _CleanedWriter:
         for row in sorted(aborted, key=lambda row: row.last_offset):
             segment.aborted.append(row)
         segment.seal()
-        paths = [segment.path]
-        for index in (segment.index, segment.time_index, segment.aborted):
+        paths = [segment.path, segment.checksums.path]
+        for index in segment.indexes:
             if index is not segment.aborted or index.count:
                 index.save()
                 paths.append(index.path)
+        save_checksums(self._files, segment, segment.size, Presence(), whole=True)
         for path in paths:
             self._files.fdatasync(self._descriptors.of(path))
         self._files.sync_dir(self._directory)

@@ -106,7 +106,7 @@ def test_max_compaction_lag_makes_a_pass_due_however_clean_the_log_is(tmp_path):
     assert measure(log, log.log_end_offset, due + 1).needs_pass(0.5)
     dirs, log = reopened(dirs, tmp_path, log.settings, clean=True)
     log.cleaned_end = 18
-    assert measure(log, log.log_end_offset, due + 1).overdue
+    assert measure(log, log.log_end_offset, due + 1).overdue_ms == 1
     log.cleaned_end = 20
     assert not measure(log, log.log_end_offset, due + 1).needs_pass(0.0)
     dirs.abandon()

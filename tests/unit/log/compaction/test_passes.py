@@ -262,6 +262,9 @@ def test_an_abort_that_the_index_lacks_stops_the_pass(dirs_and_log):
     log.roll(NOW)
     flush(log, dirs)
     os.unlink(log.segments[0].aborted.path)
+    with pytest.raises(DamagedSegment, match=r"txnindex is damaged"):
+        list(CleaningPass(OsFiles(), job_of(log)).run())
+    os.unlink(log.segments[0].checksums.path)
     with pytest.raises(DamagedSegment, match="index of aborted transactions"):
         list(CleaningPass(OsFiles(), job_of(log)).run())
 
@@ -375,6 +378,9 @@ def test_damage_stops_the_pass_and_leaves_the_log_alone(tmp_path):
     with open(log.segments[0].path, "r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"?")
+    with pytest.raises(DamagedSegment, match="is damaged near byte 0"):
+        list(CleaningPass(OsFiles(), job_of(log)).run())
+    os.unlink(log.segments[0].checksums.path)
     before = sorted(os.listdir(log.directory))
     with pytest.raises(DamagedSegment, match="wrong checksum at offset 1"):
         list(CleaningPass(OsFiles(), job_of(log)).run())

@@ -9,7 +9,7 @@ from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.log_segments import rename_all
 from headwater.log.segment import SWAP
 from headwater.log.settings import LogSettings
-from headwater.log.slices import SliceStream
+from headwater.log.slices import PLAIN_SOCKET, SliceStream
 from headwater.log.time_lookup import TimeLookup
 from headwater.log.verify import verify_log
 from headwater.seams.files import OsFiles
@@ -247,7 +247,7 @@ def test_reads_in_progress_continue_in_the_old_segment(tmp_path):
     # The old names belong to the new segment now.
     assert {base: found.load() for base, found in slices.items()} == before
     assert {base: bytes(found.load_now()) for base, found in slices.items()} == before
-    assert slices[0].send_now(1 << 20) == before[0]
+    assert slices[0].send_now(PLAIN_SOCKET, 1 << 20) == before[0]
     assert head + stream.load(stream.left) == before[0]
     assert unplaced.load() == before[0]
     for path in log.segments.pop_garbage():

@@ -1,0 +1,245 @@
+"""Bugs that other brokers have had, each as a scenario; B-numbers as in docs/reliability.md."""
+
+import pytest
+
+from headwater.log.epochs import FILE_NAME
+from headwater.log.log_dirs import BrokerIdentity, LogDirs
+from headwater.log.truncation_note import FILE_NAME as LIMIT
+from headwater.log.truncation_note import START
+from headwater.records.batch import batches
+from headwater.records.control import Marker, build_marker
+from headwater.replication.cleaning import _last_batches
+from headwater.seams.randomness import SystemRandomness
+from simulator.disk import Disk
+from simulator.files import FileFaults, SimFiles
+from simulator.images.storage import PlayClock
+from simulator.randomness import stream
+from simulator.trace import Trace
+from tests.unit.log.support import (
+    NOW,
+    PARTITION,
+    SETTINGS,
+    TOPIC_ID,
+    LossyFiles,
+    append,
+    created,
+    flush,
+    reopened,
+    stored,
+)
+
+
+def test_b10_a_read_ends_where_it_was_to_end_though_the_log_grows_meanwhile(tmp_path):
+    _, log = created(tmp_path)
+    append(log, 2)
+    append(log, 2)
+    found = log.read(0, 2, 1 << 20, True)
+    append(log, 2)
+    assert [header.last_offset for _, header in batches(bytes(found.load()))] == [1]
+
+
+def test_b11_a_read_below_the_last_stable_offset_stays_there_though_the_marker_comes(tmp_path):
+    _, log = created(tmp_path)
+    append(log)
+    append(log, 2, producer=5, sequence=0, transactional=True)
+    stable = log.last_stable_offset(3)
+    found = log.read(0, stable, 1 << 20, True)
+    log.staging.stage_marker(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
+    log.write_staged()
+    assert log.last_stable_offset(4) == 4
+    assert [header.last_offset for _, header in batches(bytes(found.load()))] == [0]
+
+
+def test_b13_an_index_that_cannot_be_written_gives_no_offset_twice(tmp_path):
+    files = LossyFiles()
+    dirs, log = created(tmp_path, files=files)
+    append(log, 1, producer=5, sequence=0, transactional=True)
+    log.staging.stage_marker(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
+    log.write_staged()
+    files.full = True
+    work = log.unflushed()
+    with pytest.raises(OSError, match="no space"):
+        work.run()
+    log.postpone_flush()
+    files.full = False
+    assert append(log) == (2, 2)
+    flush(log, dirs)
+    _, log = reopened(dirs, tmp_path, files=files)
+    assert [row[0] for row in stored(log)] == [0, 1, 2]
+    assert [row[:3] for row in log.aborted_transactions(0, 3)] == [(5, 0, 1)]
+
+
+def test_b15_a_flush_syncs_the_epochs_and_damaged_ones_are_rebuilt(tmp_path):
+    files = LossyFiles()
+    dirs, log = created(tmp_path, files=files)
+    append(log, 2, leader=3)
+    append(log, 2, leader=7)
+    flush(log, dirs)
+    path = tmp_path / "topic-0" / FILE_NAME
+    assert files.synced[str(path)] == path.read_bytes()
+    path.write_bytes(bytes(len(path.read_bytes())))
+    _, log = reopened(dirs, tmp_path, files=files)
+    assert (log.epochs.epochs, log.epochs.starts) == ([3, 7], [0, 2])
+
+
+def test_b19_compaction_keeps_the_last_flushed_batch_of_a_producer(tmp_path):
+    """A power cut takes the later ones; then the flushed one is what recognizes a repetition."""
+    dirs, log = created(tmp_path)
+    append(log, 1, producer=5, sequence=0)
+    flush(log, dirs)
+    append(log, 1, producer=5, sequence=1)
+    states = log.producers.written_states()
+    assert _last_batches(states, log.recovery_point)[5].last_offset == 0
+    assert _last_batches(states, log.log_end_offset)[5].last_offset == 1
+    assert _last_batches(states, 0)[5].last_offset == -2, "any may be the last one"
+
+
+# -- power cuts
+
+
+class Machine:
+    """Log dirs on a simulated disk, through crashes and power cuts."""
+
+    def __init__(self, *paths: str) -> None:
+        self.disk, self.faults, self.paths = Disk(), FileFaults(), paths
+        for path in paths:
+            self.disk.make_folders(path)
+        self.disk.sync_all()
+        self.boot = 0
+        self.files: SimFiles
+
+    def start(self) -> LogDirs:
+        self.files = SimFiles(self.disk, PlayClock(), stream(1, "x"), Trace(), self.faults)
+        dirs = LogDirs(
+            self.files, SystemRandomness(), self.paths, BrokerIdentity(1, "c", f"boot {self.boot}")
+        )
+        dirs.open()
+        dirs.load(lambda _: SETTINGS, NOW)
+        return dirs
+
+    def cut_power(self) -> None:
+        self.boot += 1
+        self.files.die()
+        self.disk.lose_power(stream(1, "cut"), ("none",))
+
+
+def test_what_a_failed_sync_lost_is_written_again_before_it_counts_as_stored():
+    machine = Machine("/data")
+    dirs = machine.start()
+    dirs.registered(1)()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, 2)
+    machine.faults.broken = "fdatasync"
+    with pytest.raises(OSError, match="broken"):
+        log.unflushed().run()
+    machine.faults.broken = ""
+    machine.files.die()
+    dirs = machine.start()
+    assert [row[:2] for row in stored(dirs.logs[PARTITION])] == [(0, 1)], "the machine still runs"
+    flush(dirs.logs[PARTITION], dirs)
+    machine.cut_power()
+    assert [row[:2] for row in stored(machine.start().logs[PARTITION])] == [(0, 1)]
+
+
+def test_a_deleted_start_is_stored_only_up_to_what_is_flushed():
+    """Otherwise it would hide what is written in place of lost records."""
+    machine = Machine("/data")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, 2)
+    flush(log, dirs)
+    append(log, 2)
+    log.advance_start(4)
+    dirs.checkpoint({})()
+    assert log.durable_start == 2
+    machine.cut_power()
+    dirs = machine.start()
+    log = dirs.logs[PARTITION]
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+    append(log, 2)
+    log.advance_start(4)
+    flush(log, dirs)
+    assert log.durable_start == 4
+    machine.cut_power()
+    assert machine.start().logs[PARTITION].log_start_offset == 4
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_later_truncation_does_not_take_back_the_note_of_an_earlier_one(flushed):
+    """The checkpoint has a recovery point and a start above the end of the first truncation."""
+    machine = Machine("/data")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    for _ in range(4):
+        append(log, 2)
+    log.advance_start(4)
+    flush(log, dirs)
+    log.truncate_to(2)
+    append(log, 2)
+    log.roll(NOW)
+    append(log, 2)
+    append(log, 2)
+    if flushed:
+        machine.files.die()
+        log = machine.start().logs[PARTITION]
+        work = log.unflushed()
+        work.run()
+        log.mark_flushed(work)
+    log.truncate_to(6)
+    machine.files.die()
+    log = machine.start().logs[PARTITION]
+    assert [row[:2] for row in stored(log)] == [(2, 3), (4, 5)], "the old start hides nothing"
+    machine.cut_power()
+    dirs = machine.start()
+    log = dirs.logs[PARTITION]
+    assert [row[:2] for row in stored(log)] == ([(2, 3), (4, 5)] if flushed else [])
+    assert log.log_end_offset == (6 if flushed else 2), "what was not flushed is gone without a gap"
+    for _ in range(2):
+        append(log)
+        flush(log, dirs)
+    assert not machine.files.exists(f"{log.directory}/{LIMIT}"), "the checkpoint is right"
+
+
+def copied(machine, dirs, log):
+    """A complete and marked copy of a log in the other log dir."""
+    target = next(row for row in dirs.dirs if row is not dirs.dir_of(PARTITION))
+    future = dirs.futures.create(log, target, NOW)
+    while future.log.log_end_offset < log.log_end_offset:
+        future.append(stored(log, start=future.log.log_end_offset)[0][2], NOW)
+    future.mark(machine.files, log.log_start_offset)
+    return target
+
+
+def test_a_copy_that_a_start_takes_for_the_log_stays_the_log():
+    """Only the copy was ever synced: the first power cut takes the log, the second the new name."""
+    machine = Machine("/data", "/data2")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, 2)
+    copied(machine, dirs, log)
+    for _ in range(3):
+        machine.cut_power()
+        assert [row[:2] for row in stored(machine.start().logs[PARTITION])] == [(0, 1)]
+
+
+def test_a_moved_log_knows_its_start_before_a_checkpoint_has_it():
+    machine = Machine("/data", "/data2")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, 2)
+    append(log, 2)
+    log.advance_start(2)
+    flush(log, dirs)
+    target = copied(machine, dirs, log)
+    moved, former = dirs.replace_by_future(PARTITION)
+    target.sync_renames()
+    former.free_name()
+    machine.cut_power()
+    dirs = machine.start()
+    moved = dirs.logs[PARTITION]
+    assert (moved.directory, moved.log_start_offset) == (f"{target.path}/topic-0", 2)
+    append(moved)
+    flush(moved, dirs)
+    append(moved)
+    flush(moved, dirs)
+    assert not machine.files.exists(f"{moved.directory}/{START}"), "the checkpoint has it"

@@ -1,0 +1,110 @@
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+from headwater.cli.app import command
+from headwater.log.repair import repairs
+from headwater.log.settings import LogSettings
+from headwater.log.verify import verify_log
+from headwater.seams.files import OsFiles
+from tests.unit.log.compaction.support import end_transaction
+from tests.unit.log.support import PARTITION, append, created, opened, stored
+
+SETTINGS = LogSettings(segment_bytes=3_000, index_interval_bytes=300)
+
+
+@pytest.fixture
+def data(tmp_path):
+    dirs, log = created(tmp_path, SETTINGS)
+    append(log, 1, producer=7, sequence=0, transactional=True, now=900)
+    end_transaction(log, 7, commit=False, now=900)
+    for number in range(40):
+        append(log, 2, leader=number // 25, producer=3, sequence=2 * number, now=1_000 + number)
+    for _ in range(20):
+        append(log, 2, leader=1)
+    dirs.close({})
+    return tmp_path
+
+
+def run(*words):
+    return CliRunner().invoke(command, ["log", *map(str, words)])
+
+
+def flip(path, place=9):
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] ^= 1
+    path.write_bytes(content)
+
+
+SUFFIXES = ["index", "timeindex", "txnindex", "checksums", "snapshot"]
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIXES, "leader-epoch-checkpoint"])
+def test_a_damaged_file_is_named_and_repaired(data, suffix):
+    folder = data / "topic-0"
+    before = stored(opened_copy(data))
+    path = folder / suffix if "-" in suffix else min(folder.glob(f"*.{suffix}"))
+    flip(path)
+    verdict = verify_log(str(folder))
+    assert verdict.problems == verdict.repairable != []
+    assert "headwater log repair" in run("verify", folder).stderr
+    wanted = run("repair", folder, "--dry-run")
+    assert wanted.exit_code == 0
+    assert wanted.stdout.startswith("would ")
+    assert verify_log(str(folder)).problems == verdict.problems
+    assert run("repair", folder).exit_code == 0
+    assert verify_log(str(folder)).problems == []
+    assert stored(opened_copy(data)) == before
+
+
+def opened_copy(data):
+    copy = data.with_name(data.name + "-copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(data, copy)
+    return opened(copy, SETTINGS).logs[PARTITION]
+
+
+def test_missing_checksums_are_written_and_a_second_repair_has_nothing_to_do(data):
+    folder = data / "topic-0"
+    wanted = sorted(folder.glob("*.checksums"))[:-1]
+    contents = [path.read_bytes() for path in wanted]
+    for path in folder.glob("*.checksums"):
+        path.unlink()
+    assert verify_log(str(folder)).problems == []
+    assert len(run("repair", data).stdout.splitlines()) == len(wanted)
+    assert [path.read_bytes() for path in wanted] == contents
+    assert run("repair", data).stdout == ""
+
+
+def test_damaged_batches_are_reported_and_left_alone(data):
+    folder = data / "topic-0"
+    path = sorted(folder.glob("*.log"))[1]
+    flip(path, 70)
+    verdict, steps = repairs(OsFiles(), str(folder), gaps=False)
+    assert steps == []
+    assert any("wrong checksum at offset" in row for row in verdict.problems)
+    assert any("differ from their checksum" in row for row in verdict.problems)
+    result = run("repair", folder)
+    assert result.exit_code == 1
+    assert "cannot be repaired" in result.stderr
+    assert run("verify", folder, "--quick").exit_code == 1
+
+
+def test_a_repair_is_refused_while_a_broker_runs(data):
+    dirs = opened(data, SETTINGS)
+    assert "a broker runs on" in run("repair", data).stderr
+    assert "a broker runs on" in run("repair", data / "topic-0").stderr
+    dirs.close({})
+    assert run("repair", data).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["meta.properties", "headwater-log-checkpoint", ".kafka_cleanshutdown"]
+)
+def test_damaged_files_of_a_log_dir_are_named(data, name):
+    assert run("verify", data).exit_code == 0
+    flip(data / name, 25)
+    result = run("verify", data)
+    assert result.exit_code == 1
+    assert name in result.stderr
