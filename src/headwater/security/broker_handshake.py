@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from headwater.security.principals import BROKER, Principal
+from headwater.security.sasl_exchange import AuthenticationRefused, ServerStep
 
 MECHANISM = "HEADWATER-BROKER"
 SECRET_BYTES = 32
@@ -24,7 +25,7 @@ _VERSION = 1
 _HELLO = Struct(f">Bii{NONCE_BYTES}s")
 
 
-class HandshakeError(Exception):
+class HandshakeError(AuthenticationRefused):
     """The peer is not a broker of this cluster, or has another id than was expected."""
 
 
@@ -52,18 +53,22 @@ class _Transcript:
 
 
 class CallingBroker:
-    """The side that opened the connection: send `hello`, then the answer of `prove`."""
+    """The side that opened the connection."""
 
     def __init__(self, mine: BrokerCredentials, callee: int, nonce: bytes) -> None:
         self._mine = mine
         self._callee = callee
         self._nonce = nonce
+        self._proven = False
 
-    def hello(self) -> bytes:
+    def first(self) -> bytes:
+        """Return the hello."""
         return _HELLO.pack(_VERSION, self._mine.broker_id, self._callee, self._nonce)
 
-    def prove(self, answer: bytes) -> bytes:
+    def next(self, answer: bytes) -> bytes | None:
         """Check the proof of the other side, and give ours; HandshakeError if theirs is wrong."""
+        if self._proven:
+            return None
         if len(answer) != NONCE_BYTES + PROOF_BYTES:
             raise HandshakeError("its answer has the wrong size")
         nonce, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
@@ -71,23 +76,25 @@ class CallingBroker:
         said = _Transcript(mine.cluster_id, mine.broker_id, self._callee, self._nonce, nonce)
         if not hmac.compare_digest(proof, said.proof(mine.secret, b"callee")):
             raise HandshakeError("it does not know the secret of this cluster")
+        self._proven = True
         return said.proof(mine.secret, b"caller")
 
 
 class CalledBroker:
-    """The side that was called: `challenge` answers the hello, `check` the proof."""
+    """The side that was called."""
 
     def __init__(self, mine: BrokerCredentials, nonce: bytes) -> None:
         self._mine = mine
         self._nonce = nonce
         self._said: _Transcript | None = None
 
-    @property
-    def challenged(self) -> bool:
-        """Whether the proof is what comes next."""
-        return self._said is not None
+    def feed(self, token: bytes) -> ServerStep:
+        """Answer the hello with a challenge, then check the proof."""
+        if self._said is None:
+            return ServerStep(self._challenge(token))
+        return ServerStep(principal=self._check(self._said, token))
 
-    def challenge(self, hello: bytes) -> bytes:
+    def _challenge(self, hello: bytes) -> bytes:
         """Our nonce and proof; HandshakeError if the hello is not meant for this broker."""
         if len(hello) != _HELLO.size or hello[0] != _VERSION:
             raise HandshakeError("its first message cannot be read")
@@ -98,9 +105,8 @@ class CalledBroker:
         self._said = _Transcript(mine.cluster_id, caller, callee, nonce, self._nonce)
         return self._nonce + self._said.proof(mine.secret, b"callee")
 
-    def check(self, proof: bytes) -> Principal:
+    def _check(self, said: _Transcript, proof: bytes) -> Principal:
         """The broker that has proven the secret; HandshakeError if it has not."""
-        said = self._said
-        if said is None or not hmac.compare_digest(proof, said.proof(self._mine.secret, b"caller")):
+        if not hmac.compare_digest(proof, said.proof(self._mine.secret, b"caller")):
             raise HandshakeError("it does not know the secret of this cluster")
         return Principal(BROKER, str(said.caller))

@@ -13,6 +13,7 @@ class Principal(NamedTuple):
         return f"{self.kind}:{self.name}"
 
 
-ANONYMOUS = Principal("User", "ANONYMOUS")
+USER = "User"
+ANONYMOUS = Principal(USER, "ANONYMOUS")
 BROKER = "Broker"
 """The kind of a principal that has proven to be a broker of this cluster; its name is the id."""

@@ -1,0 +1,38 @@
+"""What the mechanisms of SASL have in common: an exchange of tokens that ends with a user. Pure."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from headwater.security.principals import Principal
+
+
+class AuthenticationRefused(Exception):
+    """The peer is not who it says, or does not follow the mechanism.
+
+    The reason is for this side's log. The other side is not told more than that it failed.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStep:
+    """The server's next token; with `principal`, the exchange is complete."""
+
+    token: bytes = b""
+    principal: Principal | None = None
+
+
+class ServerExchange(Protocol):
+    """The server's end of one exchange."""
+
+    def feed(self, token: bytes) -> ServerStep:
+        """Answer the client's next token; AuthenticationRefused ends the exchange."""
+
+
+class ClientExchange(Protocol):
+    """The client's end of one exchange."""
+
+    def first(self) -> bytes:
+        """Return the first token."""
+
+    def next(self, token: bytes) -> bytes | None:
+        """Answer the server's token; None if the exchange is complete. AuthenticationRefused ends it."""

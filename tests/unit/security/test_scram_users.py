@@ -1,0 +1,63 @@
+"""Stored credentials are Kafka's, and unknown users look like known ones."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.security.scram_credentials import (
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    ScramCredential,
+)
+from headwater.security.scram_users import ScramUsers
+
+ALICE = ScramCredential(b"salt of alice", b"stored", b"server", 8192)
+
+
+def users(**stored):
+    made = ScramUsers(b"secret")
+    for name, credential in stored.items():
+        assert made.replace(name, {"SCRAM-SHA-256": credential.encode()}) == []
+    return made
+
+
+def test_rfc_7677_gives_these_keys():
+    salt = b"[m\x99h\x9d\x125\x8e\xec\xa0K\x14\x126\xfa\x81"
+    salted = SCRAM_SHA_256.salted_password("pencil", salt, 4096)
+    credential = ScramCredential.of_salted_password(SCRAM_SHA_256, salt, salted, 4096)
+    assert credential.encode() == (
+        "salt=W22ZaJ0SNY7soEsUEjb6gQ==,"
+        "stored_key=WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=,"
+        "server_key=wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=,iterations=4096"
+    )
+
+
+@given(st.binary(min_size=1), st.binary(min_size=1), st.binary(min_size=1), st.integers(1, 99_999))
+def test_a_credential_is_read_as_it_was_written(salt, stored_key, server_key, iterations):
+    credential = ScramCredential(salt, stored_key, server_key, iterations)
+    assert ScramCredential.decode(credential.encode()) == credential
+    assert repr(credential) == f"ScramCredential(iterations={iterations})"
+
+
+@given(st.text() | st.sampled_from(["salt=,stored_key=,server_key=,iterations=1", "salt=YQ==,"]))
+def test_anything_else_is_refused_without_being_shown(text):
+    with pytest.raises(ValueError, match=r"^the SCRAM credential cannot be read$"):
+        ScramCredential.decode(text)
+
+
+def test_an_unknown_user_has_a_salt_that_stays_and_looks_like_the_others():
+    known = users(alice=ALICE, bob=ALICE)
+    unknown = known.credential(SCRAM_SHA_256, "mallory")
+    assert unknown == users(alice=ALICE).credential(SCRAM_SHA_256, "mallory")
+    assert (len(unknown.salt), unknown.iterations) == (len(ALICE.salt), ALICE.iterations)
+    assert unknown.salt != known.credential(SCRAM_SHA_256, "mallory2").salt
+    assert unknown.salt != ScramUsers(b"other").credential(SCRAM_SHA_256, "mallory").salt
+    # Alice has no such credential, so she is unknown to this mechanism.
+    assert known.credential(SCRAM_SHA_512, "alice").salt != ALICE.salt
+
+
+def test_what_cannot_be_read_is_named_and_verifies_nobody():
+    known = users(alice=ALICE)
+    assert known.replace("alice", {"SCRAM-SHA-512": "salt=x", "quota": "1"}) == ["SCRAM-SHA-512"]
+    assert list(known.names()) == []
+    assert known.credential(SCRAM_SHA_256, "alice") != ALICE
