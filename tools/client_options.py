@@ -15,7 +15,8 @@ from headwater.config.client import (
     ConsumerSettings,
     ProducerSettings,
 )
-from headwater.config.keys import BOOLEAN, DOUBLE, INT, LIST, LONG, STRING, Key
+from headwater.config.client_tls import ALIASES
+from headwater.config.keys import BOOLEAN, DOUBLE, INT, LIST, LONG, PASSWORD, STRING, Key
 from headwater.config.profiles import PROFILES
 
 MODULE = Path(__file__).parent.parent / "src" / "headwater" / "config" / "client_options.py"
@@ -37,6 +38,7 @@ _TYPES = {
     BOOLEAN: "bool",
     STRING: "str",
     LIST: "str | Sequence[str]",
+    PASSWORD: "str",
 }
 _WIDTH = 96
 _INDENT = "    "
@@ -45,10 +47,11 @@ _INDENT = "    "
 def module() -> str:
     """Return the text of the module."""
     common = ClientSettings.KEYS
+    named = {**common} | {alias: common[name].called(alias) for alias, name in ALIASES.items()}
     profile = f"{_INDENT}profile: {_literal(tuple(PROFILES))}\n{_doc('A set of values that suits one purpose; settings given beside it win.')}"
     parts = [
         _HEAD,
-        _class("ClientOptions", "TypedDict", "Settings of every client.", common, profile),
+        _class("ClientOptions", "TypedDict", "Settings of every client.", named, profile),
     ]
     for name, settings in (
         ("AdminOptions", AdminSettings),
@@ -72,7 +75,7 @@ def _class(name: str, base: str, doc: str, keys: Mapping[str, Key], first: str =
 
 
 def _type(row: Key) -> str:
-    found = _literal(row.one_of) if row.one_of else _TYPES[row.type]
+    found = _literal(row.one_of) if row.one_of and row.type is not LIST else _TYPES[row.type]
     return f"Required[{found}]" if row.name == _REQUIRED else found
 
 

@@ -11,6 +11,11 @@ def address_problem(text: str) -> str | None:
     return None if 0 < int(port) < 65536 else f"the port of {text!r} is not 1 to 65535"
 
 
+def metrics_problem(text: str) -> str | None:
+    """Why `text` cannot be metrics.listener, which may be empty or have port 0; None if it can."""
+    return address_problem(text) if text and not text.endswith(":0") else None
+
+
 def addresses_problem(texts: tuple[str, ...]) -> str | None:
     """Why `texts` cannot be bootstrap.servers; None if they can."""
     if not texts:

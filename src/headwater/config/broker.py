@@ -5,22 +5,28 @@ error. A bad stored change is skipped and kept in `ignored`, because the broker 
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Self
 
+from headwater.config.broker_keys.authorization import AuthorizationKeys, parse_principals
 from headwater.config.broker_keys.connections import ConnectionKeys
 from headwater.config.broker_keys.groups import GroupKeys
 from headwater.config.broker_keys.listeners import ListenerKeys
 from headwater.config.broker_keys.logs import LogKeys
 from headwater.config.broker_keys.node import NodeKeys
 from headwater.config.broker_keys.replication import ReplicationKeys
+from headwater.config.broker_keys.sasl import SaslKeys
+from headwater.config.broker_keys.tls import BrokerTlsKeys
 from headwater.config.broker_keys.topic_defaults import TopicDefaultKeys
 from headwater.config.broker_keys.transactions import TransactionKeys
 from headwater.config.broker_keys.zookeeper import ZooKeeperKeys, ZooKeeperTls, require_pem
 from headwater.config.foreign import idle_key, why_not_here
 from headwater.config.keys import BOOLEAN, ConfigError, Key, Mode, Value, key
+from headwater.config.listener_overrides import names_of, parse_override
 from headwater.config.listeners import Listener, advertised_listeners, parse_listeners
 from headwater.config.properties import Assignment, read_properties
 from headwater.config.resolve import Layers, configured
+from headwater.config.tls import TlsSettings, tls_settings
 from headwater.config.topic import TopicSettings
 
 _UNITS = {"hours": 3_600_000, "minutes": 60_000}
@@ -29,13 +35,16 @@ _UNITS = {"hours": 3_600_000, "minutes": 60_000}
 class BrokerSettings(
     NodeKeys,
     ListenerKeys,
+    BrokerTlsKeys,
     ZooKeeperKeys,
+    SaslKeys,
     ConnectionKeys,
     TopicDefaultKeys,
     LogKeys,
     ReplicationKeys,
     GroupKeys,
     TransactionKeys,
+    AuthorizationKeys,
 ):
     """The resolved settings of one broker, and the layers they came from."""
 
@@ -89,12 +98,21 @@ class BrokerSettings(
         settings.topic_defaults.refuse_contradictions()
         # Raises now, not later, if a name is not a listener or the keys contradict each other.
         _ = settings.listeners_of_brokers
+        for listener in settings.listening:
+            settings.tls_of(listener)
+        settings.refuse_unknown_listeners(assigned)
         settings.refuse_open_zookeeper()
         return settings
 
     @classmethod
     def key(cls, name: str) -> Key:
         """The row called `name`; for a key of Kafka that is not supported, the error says why."""
+        override = parse_override(name)
+        if override is not None:
+            row = cls.key(override.key)
+            if not row.per_listener:
+                raise ConfigError(f"{name} is not supported: set {row.name} for all listeners")
+            return row.called(name)
         why = why_not_here(name) if name not in cls.KEYS else None
         if why:
             raise ConfigError(f"{name} is not supported: {why}")
@@ -103,6 +121,9 @@ class BrokerSettings(
     @classmethod
     def dynamic_key(cls, name: str) -> Key:
         """The row called `name`, including keys of Kafka that may be stored but have no effect."""
+        override = parse_override(name)
+        if override is not None and override.key in cls.KEYS:
+            return cls.key(name)
         return cls.KEYS.get(name) or idle_key(name) or cls.key(name)
 
     @classmethod
@@ -111,6 +132,10 @@ class BrokerSettings(
         try:
             for name, text in overrides.items():
                 row = cls.dynamic_key(name)
+                if row.name in BrokerTlsKeys.KEYS and row.mode is not Mode.READ_ONLY:
+                    raise ConfigError(
+                        f"{name} changes for one listener at a time: set listener.name.NAME.{name}"
+                    )
                 row.parse(text)
                 _refuse_mode(row, cluster_wide)
         except ConfigError as problem:
@@ -127,9 +152,45 @@ class BrokerSettings(
         )
         return type(self)(kept, tuple(ignored))
 
+    @property
+    def super_principals(self) -> tuple[str, ...]:
+        """The principals of super.users."""
+        return parse_principals(self.super_users)
+
     def is_set(self, name: str) -> bool:
         """Whether `name` is set in any layer."""
         return any(name in layer for layer in self.layers)
+
+    def of_listener(self, listener: str, name: str, mechanism: str | None = None) -> Value:
+        """The value of `name` for a listener, or for a SASL mechanism on it.
+
+        A value for the mechanism comes first, then one for the listener, then the general one.
+        """
+        for candidate in names_of(name, listener, mechanism):
+            for _, text, _ in configured(self.layers, (candidate,)):
+                return self.key(candidate).parse(text)
+        return self.KEYS[name].default
+
+    def tls_of(self, listener: Listener) -> TlsSettings | None:
+        """The TLS of a listener; None without."""
+        if not listener.uses_tls:
+            return None
+        try:
+            client_auth = str(self.of_listener(listener.name, "ssl.client.auth"))
+            return tls_settings(partial(self.of_listener, listener.name), client_auth)
+        except ConfigError as problem:
+            raise ConfigError(f"listener {listener.name}: {problem.message}") from None
+
+    def refuse_unknown_listeners(self, assigned: Mapping[str, Assignment]) -> None:
+        """Raise ConfigError for a setting of a listener that does not exist."""
+        names = {listener.name for listener in self.listening}
+        for name, assignment in assigned.items():
+            override = parse_override(name)
+            if override is not None and override.listener not in names:
+                raise ConfigError(
+                    f"{assignment.origin}: {name} is for the listener {override.listener}, which "
+                    f"is missing in listeners ({', '.join(sorted(names))})"
+                )
 
     @property
     def zookeeper_address(self) -> tuple[str, str]:
@@ -192,6 +253,12 @@ class BrokerSettings(
             )
 
     @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """The host and port of metrics.listener; None if metrics are not served."""
+        host, _, port = self.metrics_listener.rpartition(":")
+        return (host.strip("[]"), int(port)) if self.metrics_listener else None
+
+    @property
     def listeners_of_brokers(self) -> tuple[str, ...]:
         """The names of the listeners to which other brokers connect."""
         return (self.inter_broker_listener.name, self.control_plane_listener.name)
@@ -216,11 +283,22 @@ class BrokerSettings(
     def inter_broker_listener(self) -> Listener:
         """The listener for traffic between brokers, by default the first."""
         wanted = self.inter_broker_listener_name or self.security_inter_broker_protocol
+        chosen = self.is_set("security.inter.broker.protocol")
+        if self.inter_broker_listener_name and chosen:
+            raise ConfigError(
+                "inter.broker.listener.name and security.inter.broker.protocol are both set: "
+                "keep the first, the protocol is that of the listener"
+            )
         for listener in self.listening:
             if listener.name == wanted.upper():
                 return listener
         if self.inter_broker_listener_name:
             raise ConfigError(f"inter.broker.listener.name={wanted} is not among the listeners")
+        if chosen:
+            raise ConfigError(
+                f"security.inter.broker.protocol={wanted} needs a listener called {wanted}: add it "
+                "to listeners, or set inter.broker.listener.name instead"
+            )
         return self.listening[0]
 
 

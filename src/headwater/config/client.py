@@ -8,7 +8,9 @@ the defaults under the caller's settings; `explain` says where each value came f
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from headwater.config.addresses import addresses_problem
+from headwater.config.client_sasl import ClientSaslKeys, SaslCredentials, sasl_credentials
+from headwater.config.client_tls import ALIASES, ClientTlsKeys, refuse_unused_tls
+from headwater.config.connecting_keys import ConnectingKeys
 from headwater.config.keys import (
     BOOLEAN,
     INT,
@@ -17,7 +19,6 @@ from headwater.config.keys import (
     LONG,
     STRING,
     ConfigError,
-    SettingsBase,
     Value,
     key,
     nearest,
@@ -31,93 +32,28 @@ from headwater.config.producer_conflicts import (
 )
 from headwater.config.profiles import Profile, profile_called
 
-_TLS = "TLS is not served yet: use security_protocol='PLAINTEXT' on a network you trust"
-_SASL = "SASL is not served yet: use security_protocol='PLAINTEXT' on a network you trust"
-_REFUSED = {"ssl.": _TLS, "sasl.": _SASL}
+_REFUSED = {"sasl.": "Kerberos and classes of Java are not supported; see sasl_mechanism"}
 _ALIKE = 0.8
 """The similarity that a hint requires; a lower one suggests unrelated settings."""
-_KERNEL = "the kernel sizes the buffers better by itself"
 
 
-def _plaintext(protocol: str) -> str | None:
-    if protocol == "PLAINTEXT":
-        return None
-    return _SASL if protocol.startswith("SASL") else _TLS
-
-
-class ClientSettings(SettingsBase):
+class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
     """The settings of every client."""
 
     ROLE: ClassVar[str] = "admin"
     OBJECTS: ClassVar[tuple[str, ...]] = ()
     """Other arguments of the client, which a misspelled setting may mean."""
 
-    # fmt: off
-    bootstrap_servers: tuple[str, ...] = key(
-        "bootstrap.servers", LIST, default=(), check=addresses_problem,
-        doc="One or more HOST:PORT of brokers, from which the others are discovered.",
-    )
-    client_id: str = key(
-        "client.id", STRING, default="headwater",
-        doc="A name for this client in the broker's log, metrics and quotas.",
-    )
-    security_protocol: str = key(
-        "security.protocol", STRING, default="PLAINTEXT", check=_plaintext,
-        doc="The protocol of connections to brokers; only PLAINTEXT is supported.",
-    )
-    request_timeout_ms: int = key(
-        "request.timeout.ms", INT, default=30_000, at_least=1,
-        doc="How long to wait for the answer to one request before it counts as lost.",
-    )
-    retry_backoff_ms: int = key(
-        "retry.backoff.ms", LONG, default=100, at_least=0,
-        doc="The pause before a failed request is retried; it doubles with each failure.",
-    )
-    retry_backoff_max_ms: int = key(
-        "retry.backoff.max.ms", LONG, default=1000, at_least=0,
-        doc="The longest pause before a retry.",
-    )
-    reconnect_backoff_ms: int = key(
-        "reconnect.backoff.ms", LONG, default=50, at_least=0,
-        doc="The pause before reconnecting to a broker that did not answer; it doubles.",
-    )
-    reconnect_backoff_max_ms: int = key(
-        "reconnect.backoff.max.ms", LONG, default=1000, at_least=0,
-        doc="The longest pause before reconnecting.",
-    )
-    socket_connection_setup_timeout_ms: int = key(
-        "socket.connection.setup.timeout.ms", LONG, default=10_000, at_least=1,
-        doc="How long a connection may take to be set up.",
-    )
-    connections_max_idle_ms: int = key(
-        "connections.max.idle.ms", LONG, default=540_000, at_least=-1,
-        doc="A connection unused for this long is closed; -1 for never.",
-        idle="brokers close connections that nobody uses, and a closed one is opened when needed",
-    )
-    metadata_max_age_ms: int = key(
-        "metadata.max.age.ms", LONG, default=300_000, at_least=0,
-        doc="The age at which cached metadata is refreshed.",
-    )
-    metadata_recovery_strategy: str = key(
-        "metadata.recovery.strategy", STRING, default="rebootstrap", one_of=("none", "rebootstrap"),
-        doc="What to do when no known broker answers: start again from bootstrap.servers, or not.",
-    )
-    send_buffer_bytes: int = key(
-        "send.buffer.bytes", INT, default=131_072, at_least=-1, doc="SO_SNDBUF.", idle=_KERNEL,
-    )
-    receive_buffer_bytes: int = key(
-        "receive.buffer.bytes", INT, default=65_536, at_least=-1, doc="SO_RCVBUF.", idle=_KERNEL,
-    )
-    # fmt: on
-
     profile: Profile | None
     chosen: frozenset[str]
+    login: SaslCredentials | None
+    """Who the client is; None for one that does not authenticate."""
 
     def __init__(
         self, values: Mapping[str, Value], profile: Profile | None, chosen: frozenset[str]
     ) -> None:
         super().__init__(values)
-        vars(self).update(profile=profile, chosen=chosen)
+        vars(self).update(profile=profile, chosen=chosen, login=sasl_credentials(values))
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Self:
@@ -139,8 +75,11 @@ class ClientSettings(SettingsBase):
             values[key_name] = row.parse(text)
         if "bootstrap.servers" not in chosen:
             raise ConfigError("bootstrap_servers is missing: name at least one broker, HOST:PORT")
+        refuse_unused_tls(chosen, values["security.protocol"])
         cls.reconcile(values, frozenset(chosen))
-        return cls(values, profile, frozenset(chosen))
+        made = cls(values, profile, frozenset(chosen))
+        _ = made.tls  # raises now, not when it connects, if keys contradict each other
+        return made
 
     @classmethod
     def reconcile(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
@@ -159,10 +98,11 @@ class ClientSettings(SettingsBase):
     @classmethod
     def _name_of(cls, keyword: str) -> str:
         name = keyword.replace("_", ".")
+        name = ALIASES.get(name, name)
         if name in cls.KEYS:
             return name
         why = next((why for prefix, why in _REFUSED.items() if name.startswith(prefix)), None)
-        if why:
+        if why and name not in OTHER_CLIENTS:
             raise ConfigError(f"{keyword} cannot be set: {why}")
         raise ConfigError(f"unknown setting {keyword}{cls._hint(name, keyword)}")
 
@@ -184,12 +124,13 @@ class ClientSettings(SettingsBase):
         lines = []
         given = self.profile.client(self.ROLE) if self.profile else {}
         for row in self.KEYS.values():
-            value = getattr(self, row.attribute)
+            value = row.text(getattr(self, row.attribute))
             if row.name in self.chosen:
-                lines.append(f"{row.name}={row.text(value)}  (chosen by you) {row.doc}")
+                shown = "[hidden]" if row.sensitive else value
+                lines.append(f"{row.name}={shown}  (chosen by you) {row.doc}")
             elif row.name in given:
                 why = given[row.name][1]
-                lines.append(f"{row.name}={row.text(value)}  (profile {self._profile_name}) {why}")
+                lines.append(f"{row.name}={value}  (profile {self._profile_name}) {why}")
         lines += self.warnings()
         if self.profile:
             lines += self.profile.around()

@@ -16,8 +16,8 @@ class ClientOptions(TypedDict, total=False):
     """One or more HOST:PORT of brokers, from which the others are discovered."""
     client_id: str
     """A name for this client in the broker's log, metrics and quotas."""
-    security_protocol: str
-    """The protocol of connections to brokers; only PLAINTEXT is supported."""
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    """The protocol of connections to brokers: with SSL for TLS, with SASL to log in."""
     request_timeout_ms: int
     """How long to wait for the answer to one request before it counts as lost."""
     retry_backoff_ms: int
@@ -41,6 +41,90 @@ class ClientOptions(TypedDict, total=False):
     """SO_SNDBUF. Has no effect here: the kernel sizes the buffers better by itself."""
     receive_buffer_bytes: int
     """SO_RCVBUF. Has no effect here: the kernel sizes the buffers better by itself."""
+    ssl_enabled_protocols: str | Sequence[str]
+    """The versions of TLS. TLSv1.2 is used with AEAD cipher suites only."""
+    ssl_protocol: Literal["TLSv1.2", "TLSv1.3", "TLS"]
+    """The version for which Java makes its context. Has no effect here: ssl.enabled.protocols
+    names the versions."""
+    ssl_cipher_suites: str | Sequence[str]
+    """The cipher suites of TLSv1.2, by the names of the standard. Those of TLSv1.3 are always
+    offered."""
+    ssl_keystore_type: str
+    """The format of ssl.keystore.location: PEM. Default: by the end of its name."""
+    ssl_keystore_location: str
+    """A PEM file with the private key and the certificates that belong to it, the own one
+    first."""
+    ssl_keystore_password: str
+    """The password of a key store of Java. Has no effect here: the private key of a PEM file
+    has ssl.key.password."""
+    ssl_keystore_key: str
+    """The private key as PEM text, instead of ssl.keystore.location."""
+    ssl_keystore_certificate_chain: str
+    """The certificates for ssl.keystore.key as PEM text, the own one first."""
+    ssl_key_password: str
+    """The password of the private key, if it is encrypted."""
+    ssl_truststore_type: str
+    """The format of ssl.truststore.location: PEM. Default: by the end of its name."""
+    ssl_truststore_location: str
+    """A PEM file with the certificates of the authorities whose signatures are trusted.
+    Default: those that the system trusts."""
+    ssl_truststore_password: str
+    """The password of a trust store of Java. Has no effect here: certificates in a PEM file are
+    not encrypted."""
+    ssl_truststore_certificates: str
+    """The certificates of the trusted authorities as PEM text, instead of
+    ssl.truststore.location."""
+    ssl_endpoint_identification_algorithm: Literal["https", "HTTPS", ""]
+    """https: the certificate of a server must have the name or address to which the client
+    connects. Empty: any name will do."""
+    ssl_provider: str
+    """The provider of TLS in Java. Has no effect here: TLS is that of OpenSSL, not of Java."""
+    ssl_secure_random_implementation: str
+    """The source of random numbers in Java. Has no effect here: TLS is that of OpenSSL, not of
+    Java."""
+    ssl_keymanager_algorithm: str
+    """The algorithm of Java's key manager. Has no effect here: TLS is that of OpenSSL, not of
+    Java."""
+    ssl_trustmanager_algorithm: str
+    """The algorithm of Java's trust manager. Has no effect here: TLS is that of OpenSSL, not of
+    Java."""
+    ssl_certificate_location: str
+    """A PEM file with the client's certificate, if ssl.key.location has the private key
+    alone."""
+    ssl_key_location: str
+    """A PEM file with the client's private key, beside ssl.certificate.location."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    """How the client proves who it is, where security.protocol begins with SASL."""
+    sasl_username: str
+    """The user."""
+    sasl_password: str
+    """The password of the user."""
+    sasl_jaas_config: str
+    """User and password as Kafka writes them:
+    org.apache.kafka.common.security.scram.ScramLoginModule required username="USER"
+    password="PASSWORD";"""
+    java_security_auth_login_config: str
+    """A JAAS file with a section KafkaClient, where no other key names the user."""
+    ssl_ca_location: str
+    """A PEM file with the certificates of the authorities whose signatures are trusted.
+    Default: those that the system trusts."""
+    ssl_ca_pem: str
+    """The certificates of the trusted authorities as PEM text, instead of
+    ssl.truststore.location."""
+    ssl_certificate_pem: str
+    """The certificates for ssl.keystore.key as PEM text, the own one first."""
+    ssl_key_pem: str
+    """The private key as PEM text, instead of ssl.keystore.location."""
+    ssl_cafile: str
+    """A PEM file with the certificates of the authorities whose signatures are trusted.
+    Default: those that the system trusts."""
+    ssl_certfile: str
+    """A PEM file with the client's certificate, if ssl.key.location has the private key
+    alone."""
+    ssl_keyfile: str
+    """A PEM file with the client's private key, beside ssl.certificate.location."""
+    ssl_password: str
+    """The password of the private key, if it is encrypted."""
 
 
 class AdminOptions(ClientOptions, total=False):

@@ -8,8 +8,7 @@ from headwater.config.keys import PASSWORD, STRING, Key, Mode
 
 _KRAFT = "Kafka's own metadata quorum is not used here, a single broker keeps its metadata itself"
 _ZOOKEEPER_TLS = "TLS to ZooKeeper has the protocols and ciphers of this system's OpenSSL"
-_TLS = "TLS is not served yet; use a PLAINTEXT listener on a network you trust"
-_SASL = "SASL is not served yet; use a PLAINTEXT listener on a network you trust"
+_SASL = "classes of Java are not loaded, and Kerberos is not supported"
 _OLD_FORMAT = "only record format v2 is stored and served, as in Kafka 4"
 
 _PREFIXES = {
@@ -19,11 +18,10 @@ _PREFIXES = {
     "metadata.log.": _KRAFT,
     "zookeeper.metadata.migration.": _KRAFT,
     "zookeeper.ssl.": _ZOOKEEPER_TLS,
-    "ssl.": _TLS,
+    "ssl.": "TLS is that of OpenSSL; classes of Java are not loaded",
     "sasl.": _SASL,
-    "listener.name.": "settings per listener are not supported yet",
+    "listener.name.": "this setting has no effect here",
     "remote.log.": "tiered storage is not supported",
-    "authorizer.class.name": "Java plug-ins are not supported; every client is allowed for now",
     "message.format.version": _OLD_FORMAT,
     "log.message.format.version": _OLD_FORMAT,
     "transaction.two.phase.commit.enable": "two-phase commit is not supported",
@@ -41,7 +39,6 @@ _READ_ONLY = (
     "controller.",
     "metadata.log.",
     "zookeeper.",
-    "authorizer.class.name",
     "message.format.version",
     "log.message.format.version",
     "inter.broker.protocol.version",

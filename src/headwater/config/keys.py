@@ -7,6 +7,7 @@ rows. Code reads `settings.retention_ms`, never a string; a settings object neve
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from enum import Enum, IntEnum
 from typing import Any, ClassVar, TypeAlias
 
@@ -61,7 +62,7 @@ class Key:
 
     __slots__ = (
         "at_least", "at_most", "check", "default", "differs", "doc", "idle", "mode", "name", "one_of",
-        "synonyms", "type",
+        "per_listener", "synonyms", "type",
     )  # fmt: skip
 
     def __init__(self, name: str, type: Type, default: Value, doc: str) -> None:
@@ -77,6 +78,13 @@ class Key:
         self.mode = Mode.READ_ONLY
         self.differs = ""
         self.idle = ""
+        self.per_listener = False
+
+    def called(self, name: str) -> "Key":
+        """This row under another name, for its messages."""
+        row = copy(self)
+        row.name = name
+        return row
 
     @property
     def attribute(self) -> str:
@@ -161,15 +169,18 @@ def key(
     synonyms: tuple[str, ...] = (),
     differs: str = "",
     idle: str = "",
+    per_listener: bool = False,
 ) -> Any:
     """Declare a row; the table turns it into an attribute that holds the value.
 
     `differs` explains a default or bound that is not Kafka's, for the reference page. `idle` explains
     why a key has no effect although it is accepted and shown, because tools set or expect it.
+    `per_listener` allows other values for single listeners (`listener.name.NAME.KEY`).
     """
     row = Key(name, type, default, doc)
     row.at_least, row.at_most, row.one_of, row.check = at_least, at_most, one_of, check
     row.synonyms, row.mode, row.differs, row.idle = synonyms, mode, differs, idle
+    row.per_listener = per_listener
     return row
 
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from headwater.config.keys import ConfigError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS = ("PLAINTEXT",)
 _ANYWHERE = ("", "0.0.0.0", "::")
 
 
@@ -17,6 +16,11 @@ class Listener(NamedTuple):
     host: str
     port: int
     protocol: str
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether its connections are encrypted."""
+        return self.protocol.endswith("SSL")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -74,6 +78,4 @@ def _listener(key: str, text: str, protocols: dict[str, str]) -> Listener:
         raise ConfigError(
             f"{key} uses the listener {name}: give it a protocol in listener.security.protocol.map"
         )
-    if protocol not in SERVED_PROTOCOLS:
-        raise ConfigError(f"{key} uses {protocol}, which is not supported yet; use PLAINTEXT")
     return Listener(name.upper(), host.strip("[]"), int(port), protocol)

@@ -12,6 +12,7 @@ _VERSIONS = "it is not needed: versions are agreed with each broker"
 OTHER_CLIENTS: Final = {
     # confluent-kafka (librdkafka)
     "metadata.broker.list": "bootstrap.servers",
+    "sasl.mechanisms": "sasl.mechanism",
     "message.timeout.ms": "delivery.timeout.ms",
     "message.max.bytes": "max.request.size",
     "message.send.max.retries": "retries",
@@ -38,12 +39,18 @@ OTHER_CLIENTS: Final = {
     "logger": _LOGGING,
     "api.version.request": _VERSIONS,
     "broker.version.fallback": _VERSIONS,
+    "enable.ssl.certificate.verification": "certificates are always verified",
     "group.protocol": "the classic group protocol is the only one; leave it out",
     # kafka-python and aiokafka
     "consumer.timeout.ms": _POLL,
+    "sasl.plain.username": "sasl.username",
+    "sasl.plain.password": "sasl.password",
     "api.version": _VERSIONS,
     "api.version.auto.timeout.ms": _VERSIONS,
     "max.batch.size": "batch.size",
     "loop": "it is not needed: headwater.aio uses the running loop",
+    "ssl.context": "name the files instead: ssl_cafile, ssl_certfile, ssl_keyfile",
+    "ssl.check.hostname": "ssl_endpoint_identification_algorithm='' accepts any name",
+    "ssl.crlfile": "revocation lists are not read; use certificates that expire soon",
     "metrics.enabled": "call metrics() when you want them",
 }

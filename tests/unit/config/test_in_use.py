@@ -32,12 +32,27 @@ def _reads(tree: ast.AST, owners: set[str]) -> set[str]:
     return found
 
 
+def _looked_up(tree: ast.AST) -> set[str]:
+    """Keys that are looked up by name, for one listener."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in ("of_listener", "value_of", "text"):
+                texts = (getattr(argument, "value", None) for argument in node.args)
+                found |= {text.replace(".", "_") for text in texts if isinstance(text, str)}
+    return found
+
+
 READ = set()
 for file in ROOT.rglob("*.py"):
     room = file.relative_to(ROOT).parts[0]
     if room not in NOT_A_BROKER:
         READ |= _reads(ast.parse(file.read_text()), {"settings", "_settings"})
+        READ |= _looked_up(ast.parse(file.read_text()))
 READ |= _reads(ast.parse((ROOT / "config" / "broker.py").read_text()), {"self"})
+for name in ("broker.py", "tls.py"):
+    READ |= _looked_up(ast.parse((ROOT / "config" / name).read_text()))
 TOPIC_DEFAULTS = {name for row in TopicSettings.KEYS.values() for name in row.synonyms}
 TOPIC_DEFAULTS |= {name for group in BROKER_SYNONYMS for name in group}
 ALIASES = {"broker.id", "log.dir"}

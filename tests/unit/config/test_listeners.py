@@ -2,6 +2,7 @@ import pytest
 
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
+from headwater.config.listener_overrides import names_of, parse_override
 from headwater.config.listeners import Listener
 
 
@@ -38,9 +39,8 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
         ({"listeners": "PLAINTEXT://h"}, "write NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "two listeners called PLAINTEXT"),
         ({"listeners": "INSIDE://:1"}, "give it a protocol in listener.security.protocol.map"),
-        ({"listeners": "SSL://:1"}, "uses SSL, which is not supported yet"),
         ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "set advertised.listeners=PLAINTEXT://HOST:1"),
-        ({"advertised_listeners": "PLAINTEXT://h:1,SSL://h:2"}, "uses SSL"),
+        ({"advertised_listeners": "PLAINTEXT://h:1,SSL://h:2"}, "SSL, which is missing in listeners"),
         ({"listener_security_protocol_map": "A:TELNET"}, "is not NAME:PROTOCOL"),
         (
             {"advertised_listeners": "B://h:1", "listener_security_protocol_map":
@@ -53,6 +53,65 @@ def test_a_listener_that_cannot_work_is_refused(settings: dict[str, str], reason
     with pytest.raises(ConfigError) as refused:
         load(**settings)
     assert reason in refused.value.message
+
+
+TWO = {
+    "listeners": "INSIDE://127.0.0.1:1,OUTSIDE://127.0.0.1:2",
+    "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+}
+
+
+def test_a_listener_has_its_own_value_before_the_general_one() -> None:
+    settings = BrokerSettings.load(
+        None, {**TWO, "max.connections": "10", "listener.name.outside.max.connections": "3"}
+    )
+    assert settings.of_listener("OUTSIDE", "max.connections") == 3
+    assert settings.of_listener("INSIDE", "max.connections") == 10
+    changed = settings.with_dynamic({"max.connections": "20"}, {})
+    assert changed.of_listener("OUTSIDE", "max.connections") == 3, "the file names the listener"
+    assert changed.of_listener("INSIDE", "max.connections") == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("listener.name.nowhere.max.connections", "1", "NOWHERE, which is missing in listeners"),
+        (
+            "listener.name.inside.max.connections",
+            "many",
+            "listener.name.inside.max.connections can",
+        ),
+        ("listener.name.inside.num.partitions", "1", "set num.partitions for all listeners"),
+        ("listener.name.inside.no.such.key", "1", "unknown config no.such.key"),
+    ],
+)
+def test_a_setting_of_a_listener_that_cannot_work_is_refused(name, value, reason) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerSettings.load(None, {**TWO, name: value})
+    assert reason in refused.value.message
+
+
+def test_the_parts_of_a_listener_setting() -> None:
+    assert parse_override("listener.name.a-b.scram-sha-512.sasl.jaas.config") == (
+        "A-B", "scram-sha-512", "sasl.jaas.config"
+    )  # fmt: skip
+    assert parse_override("listener.name.a.ssl.client.auth") == ("A", None, "ssl.client.auth")
+    assert parse_override("listeners") is None
+    assert names_of("sasl.jaas.config", "A", "PLAIN")[0] == "listener.name.a.plain.sasl.jaas.config"
+
+
+def test_the_protocol_between_brokers_is_chosen_once() -> None:
+    with pytest.raises(ConfigError, match="both set"):
+        BrokerSettings.load(
+            None,
+            {
+                **TWO,
+                "inter.broker.listener.name": "INSIDE",
+                "security.inter.broker.protocol": "PLAINTEXT",
+            },
+        )
+    with pytest.raises(ConfigError, match="needs a listener called PLAINTEXT"):
+        BrokerSettings.load(None, {**TWO, "security.inter.broker.protocol": "PLAINTEXT"})
 
 
 def test_an_inter_broker_listener_must_exist() -> None:

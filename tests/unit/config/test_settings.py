@@ -62,7 +62,7 @@ def test_a_bad_line_is_told_with_file_line_and_nearest_name(tmp_path: Path) -> N
     [
         ("process.roles", "quorum"),
         ("zookeeper.ssl.enabled.protocols", "ZooKeeper"),
-        ("ssl.keystore.location", "TLS"),
+        ("ssl.engine.factory.class", "TLS"),
         ("transaction.two.phase.commit.enable", "two-phase"),
     ],
 )
@@ -195,7 +195,9 @@ def test_importing_the_tables_brings_in_nothing_heavy() -> None:
     [
         ("sasl.kerberos.principal.to.local.rules", False, True),
         ("sasl.kerberos.principal.to.local.rules", True, False),
-        ("ssl.keystore.location", False, True),
+        ("ssl.keystore.location", False, False),
+        ("listener.name.ssl.ssl.keystore.location", False, True),
+        ("listener.name.ssl.ssl.keystore.location", True, False),
         ("remote.log.reader.threads", True, True),
         ("process.roles", False, False),
         ("zookeeper.connect", True, False),
@@ -209,24 +211,27 @@ def test_what_kafka_can_change_is_stored_without_effect(name, cluster_wide, acce
 
 
 def test_stored_keys_without_effect_are_shown_and_secrets_are_not():
-    stored = {"sasl.mechanism.inter.broker.protocol": "PLAIN", "ssl.key.password": "s3cret"}
+    stored = {
+        "sasl.kerberos.service.name": "kafka",
+        "listener.name.a.ssl.key.password": "s3cret",
+    }
     settings = BrokerSettings.load(None, {}).with_dynamic(
         {"remote.log.reader.threads": "3"}, stored
     )
     assert settings.ignored == ()
     rows = {row.name: row for row in broker_rows(settings)}
-    assert rows["sasl.mechanism.inter.broker.protocol"].value == "PLAIN"
-    assert "Has no effect here" in rows["sasl.mechanism.inter.broker.protocol"].doc
-    assert rows["ssl.key.password"].value is None
-    assert rows["ssl.key.password"].sensitive
+    assert rows["sasl.kerberos.service.name"].value == "kafka"
+    assert "Has no effect here" in rows["sasl.kerberos.service.name"].doc
+    assert rows["listener.name.a.ssl.key.password"].value is None
+    assert rows["listener.name.a.ssl.key.password"].sensitive
     (row,) = cluster_rows(settings)
     assert (row.name, row.source) == ("remote.log.reader.threads", ConfigSource.DYNAMIC_DEFAULT)
     assert not {name for name in BrokerSettings.KEYS if name in stored}
 
 
 def test_a_broker_does_not_start_with_settings_it_would_ignore():
-    with pytest.raises(ConfigError, match="TLS is not served yet"):
-        BrokerSettings.load(None, {"ssl.keystore.location": "/x"})
+    with pytest.raises(ConfigError, match="Kerberos is not supported"):
+        BrokerSettings.load(None, {"sasl.kerberos.service.name": "kafka"})
 
 
 def test_what_the_command_line_sets_is_static():

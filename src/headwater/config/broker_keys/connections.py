@@ -72,9 +72,10 @@ class ConnectionKeys(SettingsBase):
     )
     max_connections: int = key(
         "max.connections", INT, default=INT32_MAX, at_least=0, mode=CLUSTER_WIDE,
+        per_listener=True,
         doc="The maximum number of client connections; further ones are closed. Never more than "
             "the limit of open files (ulimit -n, raised to its hard limit at the start) leaves "
-            "beside the logs.",
+            "beside the logs. listener.name.NAME.max.connections limits one listener.",
     )
     max_connections_per_ip: int = key(
         "max.connections.per.ip", INT, default=INT32_MAX, at_least=0, mode=CLUSTER_WIDE,
@@ -87,8 +88,10 @@ class ConnectionKeys(SettingsBase):
     )
     max_connection_creation_rate: int = key(
         "max.connection.creation.rate", INT, default=INT32_MAX, at_least=0, mode=CLUSTER_WIDE,
-        doc="The maximum number of new connections per second.",
-        idle="only the number of connections is limited",
+        per_listener=True,
+        doc="The maximum number of new connections per second; further ones wait to be accepted. "
+            "Connections of brokers to a listener of their own do not count. "
+            "listener.name.NAME.max.connection.creation.rate limits one listener.",
     )
     request_timeout_ms: int = key(
         "request.timeout.ms", INT, default=30_000,

@@ -1,5 +1,6 @@
 """The addresses of a broker."""
 
+from headwater.config.addresses import metrics_problem
 from headwater.config.keys import LIST, STRING, SettingsBase, key
 
 
@@ -38,5 +39,11 @@ class ListenerKeys(SettingsBase):
         "security.inter.broker.protocol", STRING, default="PLAINTEXT",
         one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         doc="The protocol between brokers if inter.broker.listener.name is not set.",
+    )
+    metrics_listener: str = key(
+        "metrics.listener", STRING, default="127.0.0.1:9404", check=metrics_problem,
+        doc="Where /metrics, /healthz and /readyz are served over HTTP: HOST:PORT; port 0 takes a "
+            "free one, and so does the default if it is taken. Empty: nowhere.",
+        differs="Kafka has JMX instead.",
     )
     # fmt: on

@@ -68,6 +68,13 @@ class LogKeys(SettingsBase):
         doc="The maximum bytes per second that compaction reads and writes. Each worker has an equal "
             "share.",
     )
+    log_scrub_bytes_per_second: int = key(
+        "log.scrub.bytes.per.second", LONG, default=0, at_least=0,
+        doc="How many bytes of sealed segments are read again per second and compared with their "
+            "checksums. Damage is logged, counted and not served. 0: a segment is compared only when "
+            "it is read for the first time after a start.",
+        differs="Kafka has no such key, and no checksums of segments.",
+    )
     producer_id_expiration_ms: int = key(
         "producer.id.expiration.ms", INT, default=86_400_000, at_least=1, mode=CLUSTER_WIDE,
         doc="How long a partition remembers an idle producer's sequence numbers.",

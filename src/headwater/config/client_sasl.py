@@ -1,0 +1,114 @@
+"""How clients authenticate: Kafka's keys, and those of librdkafka for user and password."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.config.keys import PASSWORD, STRING, ConfigError, SettingsBase, Value, key
+
+if TYPE_CHECKING:
+    from headwater.config.jaas import JaasEntry
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_SECTION = "KafkaClient"
+
+
+class ClientSaslKeys(SettingsBase):
+    """The login of a client."""
+
+    # fmt: off
+    sasl_mechanism: str | None = key(
+        "sasl.mechanism", STRING, default=None, one_of=MECHANISMS,
+        doc="How the client proves who it is, where security.protocol begins with SASL.",
+        differs="Kafka's default is GSSAPI, which is not supported.",
+    )
+    sasl_username: str | None = key(
+        "sasl.username", STRING, default=None, doc="The user.",
+        differs="A key of librdkafka; Kafka has it in sasl.jaas.config, which is read too.",
+    )
+    sasl_password: str | None = key(
+        "sasl.password", PASSWORD, default=None, doc="The password of the user.",
+        differs="A key of librdkafka; Kafka has it in sasl.jaas.config, which is read too.",
+    )
+    sasl_jaas_config: str | None = key(
+        "sasl.jaas.config", PASSWORD, default=None,
+        doc="User and password as Kafka writes them: org.apache.kafka.common.security.scram."
+            "ScramLoginModule required username=\"USER\" password=\"PASSWORD\";",
+    )
+    java_security_auth_login_config: str | None = key(
+        "java.security.auth.login.config", STRING, default=None,
+        doc="A JAAS file with a section KafkaClient, where no other key names the user.",
+        differs="For Kafka, it is a system property of Java.",
+    )
+    # fmt: on
+
+
+class SaslCredentials(NamedTuple):
+    """Who a client is."""
+
+    mechanism: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"SaslCredentials({self.mechanism}, {self.user!r})"
+
+
+def sasl_credentials(values: Mapping[str, Value]) -> SaslCredentials | None:
+    """Return the login among the values of a client; ConfigError for one that cannot work."""
+    protocol = str(values["security.protocol"])
+    if not protocol.startswith("SASL_"):
+        _refuse_without_sasl(values, protocol)
+        return None
+    mechanism = values["sasl.mechanism"]
+    user, password = values["sasl.username"], values["sasl.password"]
+    entries = _entries(values)
+    if entries is not None:
+        if user is not None or password is not None:
+            raise ConfigError(
+                "sasl.username and sasl.password are set beside a JAAS configuration: keep one of both"
+            )
+        entry = _entry_for(entries, mechanism)
+        user, password = entry.options.get("username"), entry.options.get("password")
+        if mechanism is None and len(entry.mechanisms) == 1:
+            mechanism = entry.mechanisms[0]
+    if mechanism is None:
+        raise ConfigError(
+            f"security.protocol={protocol} needs a mechanism: set sasl.mechanism to one of "
+            f"{', '.join(MECHANISMS)}"
+        )
+    if not user or not password:
+        raise ConfigError(
+            f"security.protocol={protocol} needs a user and a password: set sasl.username and "
+            "sasl.password, or sasl.jaas.config"
+        )
+    return SaslCredentials(str(mechanism), str(user), str(password))
+
+
+def _refuse_without_sasl(values: Mapping[str, Value], protocol: str) -> None:
+    for row in ClientSaslKeys.KEYS.values():
+        if values[row.name] is not None:
+            raise ConfigError(
+                f"{row.name} is set, but security.protocol={protocol} does not authenticate: set "
+                "security.protocol=SASL_SSL"
+            )
+
+
+def _entries(values: Mapping[str, Value]) -> "list[JaasEntry] | None":
+    from headwater.config.jaas import parse_jaas, read_jaas_file  # most clients need it never
+
+    text, file = values["sasl.jaas.config"], values["java.security.auth.login.config"]
+    if text is not None:
+        return parse_jaas(str(text))
+    if file is None or values["sasl.username"] is not None:
+        return None
+    sections = read_jaas_file(str(file))
+    if _SECTION not in sections:
+        raise ConfigError(f"{file} has no section {_SECTION}")
+    return sections[_SECTION]
+
+
+def _entry_for(entries: "list[JaasEntry]", mechanism: Value) -> "JaasEntry":
+    for entry in entries:
+        if mechanism is None or mechanism in entry.mechanisms:
+            return entry
+    raise ConfigError(f"the JAAS configuration has no login module for sasl.mechanism={mechanism}")
