@@ -13,9 +13,11 @@ only silence, not even that the peer's process has died.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Iterable
+from ssl import SSLContext
 from typing import Any
 from zlib import crc32
 
+from headwater.seams.accepting import Acceptor
 from headwater.seams.files import Buffer
 from headwater.seams.network import ListenerHandle, ProtocolFactory
 from simulator.loop import Scheduler, SimLoop
@@ -34,13 +36,11 @@ STEP_US = 50
 class _Listener:
     """An open listener."""
 
-    def __init__(
-        self, network: "SimNetwork", port: int, loop: SimLoop, factory: ProtocolFactory
-    ) -> None:
+    def __init__(self, network: "SimNetwork", port: int, loop: SimLoop, acceptor: Acceptor) -> None:
         self.address = (loop.host, port)
         self.port = port
         self.loop = loop
-        self.factory = factory
+        self.acceptor = acceptor
         self._network = network
 
     def close(self) -> None:
@@ -220,18 +220,16 @@ class SimNetwork:
 
     # -- the seam
 
-    async def serve(
-        self, factory: ProtocolFactory, host: str, port: int, backlog: int
-    ) -> ListenerHandle:
+    async def serve(self, acceptor: Acceptor, host: str, port: int, backlog: int) -> ListenerHandle:
         """Accept connections on the caller's loop."""
-        listener = _Listener(self, port or self._free_port(), _running(), factory)
+        listener = _Listener(self, port or self._free_port(), _running(), acceptor)
         if listener.address in self.listeners:
             raise OSError(98, "address in use")
         self.listeners[listener.address] = listener
         return listener
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, tls: SSLContext | None = None
     ) -> asyncio.BaseTransport:
         """Open a stream to the process that listens there when the call arrives."""
         loop = _running()
@@ -240,11 +238,14 @@ class SimNetwork:
         listener = self.listeners.get((host, port))
         if listener is None or listener.loop.killed:
             raise ConnectionRefusedError(111, "connection refused")
+        accepted = listener.acceptor.accept(_address(loop.host))
+        if accepted is None:
+            raise ConnectionResetError(104, "connection reset")
         near = SimTransport(self, loop, (host, port))
         far = SimTransport(self, listener.loop, (_address(loop.host), self._free_port()))
         near.peer, far.peer = far, near
         self._ends[near] = self._ends[far] = None
-        near.protocol, far.protocol = factory(), listener.factory()
+        near.protocol, far.protocol = factory(), accepted
         listener.loop.call_soon(far.protocol.connection_made, far)
         near.protocol.connection_made(near)
         return near

@@ -11,6 +11,7 @@ from headwater.seams.clock import Clock
 from headwater.seams.files import Files
 from headwater.seams.limits import USUAL_OPEN_FILES
 from headwater.seams.network import Network
+from headwater.seams.process_use import ProcessMeter
 from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import Tasks
 from headwater.seams.workers import Workers
@@ -31,3 +32,5 @@ class Seams:
     """Differs after each boot of the machine; empty if it is not known."""
     workers: Workers | None = None
     """Worker processes; without them no log is compacted."""
+    process: ProcessMeter | None = None
+    """Measures this process; without it metrics tell nothing of memory, files and the loop."""

@@ -3,8 +3,11 @@
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
+
+from headwater.seams.accepting import Acceptor, TcpListener
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 """Routers drop idle connections: without keep-alive, the next request would get no answer."""
@@ -30,34 +33,20 @@ class ListenerHandle(Protocol):
 class Network(Protocol):
     """Streams to and from peers."""
 
-    async def serve(
-        self, factory: ProtocolFactory, host: str, port: int, backlog: int
-    ) -> ListenerHandle:
+    async def serve(self, acceptor: Acceptor, host: str, port: int, backlog: int) -> ListenerHandle:
         """Accept connections, each with its own protocol. Port 0 takes a free port."""
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> asyncio.BaseTransport:
-        """Open a connection; OSError if nothing listens there."""
-
-
-class _Listening:
-    def __init__(self, server: asyncio.AbstractServer, port: int) -> None:
-        self._server = server
-        self.port = port
-
-    def close(self) -> None:
-        self._server.close()
+        """Open a connection, with TLS if a context is given; OSError if nothing listens there."""
 
 
 class TcpNetwork:
     """TCP over the running event loop."""
 
-    async def serve(
-        self, factory: ProtocolFactory, host: str, port: int, backlog: int
-    ) -> ListenerHandle:
+    async def serve(self, acceptor: Acceptor, host: str, port: int, backlog: int) -> ListenerHandle:
         """Open a TCP listener."""
-        loop = asyncio.get_running_loop()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -66,15 +55,17 @@ class TcpNetwork:
         except OSError:
             listener.close()
             raise
-        bound_port: int = listener.getsockname()[1]
-        server = await loop.create_server(factory, sock=listener, backlog=backlog)
-        return _Listening(server, bound_port)
+        return TcpListener(listener, acceptor, backlog)
 
     async def connect(
-        self, factory: ProtocolFactory, host: str, port: int
+        self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> asyncio.BaseTransport:
         """Open a TCP connection with keep-alive, which detects a silent peer within two minutes."""
-        transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
+        secure: dict[str, Any] = {}
+        if tls is not None:
+            secure = {"ssl": tls, "server_hostname": host, "ssl_shutdown_timeout": 2.0}
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(factory, host, port, **secure)
         stream = transport.get_extra_info("socket")
         if stream is not None:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

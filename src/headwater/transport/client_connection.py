@@ -7,12 +7,13 @@ owner opens another.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from ssl import SSLContext
 from typing import Any, Protocol, TypeVar, cast
 
 from headwater import __version__
 from headwater.errors import E, KafkaError, error_of
-from headwater.seams.network import Network, write_parts
+from headwater.seams.network import Buffer, Network, write_parts
 from headwater.transport.response_reader import Frame, ResponseReader
 from headwater.wire import codec
 from headwater.wire.apis import API, API_VERSIONS, key_of
@@ -27,6 +28,8 @@ T = TypeVar("T")
 Read = Callable[[Frame], T]
 
 _LAST_CORRELATION_ID = 2**31 - 1
+Prepare = Callable[["ClientConnection"], Awaitable[None]]
+"""What a connection needs before it is used, such as authentication."""
 
 
 class FrameReceiver(Protocol):
@@ -42,6 +45,10 @@ class FrameReceiver(Protocol):
         """No answer will come; may be called while the connection is being closed."""
 
 
+_Waiting = tuple[int, FrameReceiver, Read[Any]]
+_Sendable = tuple[Sequence[Buffer], _Waiting | None]
+
+
 class ClientConnection(asyncio.BufferedProtocol):
     """A stream to one broker. Create it with `ClientConnection.open`."""
 
@@ -51,7 +58,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._timeout_s = timeout_s
         self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader()
-        self._waiting: deque[tuple[int, FrameReceiver, Read[Any]]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._used_s = 0.0
         self._giving_up: asyncio.TimerHandle | None = None
         self._sent = 0
@@ -61,6 +68,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.features_epoch = -1
         """The epoch of `features`; greater ones are newer."""
         self._agreed: dict[tuple[type[Struct], int | None], int] = {}
+        self._held: deque[_Sendable] | None = None
+        """Requests that wait while sending is paused; None while it is not."""
+        self._drained: asyncio.Future[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
 
     @classmethod
     async def open(
@@ -69,11 +80,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         host: str,
         port: int,
         *,
+        tls: SSLContext | None = None,
         client_id: str = "headwater",
         timeout_s: float = 30.0,
         setup_timeout_s: float | None = None,
+        prepare: "Prepare | None" = None,
     ) -> "ClientConnection":
-        """Connect and ask which versions the broker supports, all within `setup_timeout_s`.
+        """Connect, ask which versions the broker supports and `prepare`, within `setup_timeout_s`.
 
         Raises OSError if nothing listens there, KafkaError if the peer is not a Kafka broker.
         """
@@ -81,8 +94,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         limit_s = timeout_s if setup_timeout_s is None else setup_timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                await network.connect(lambda: connection, host, port)
+                await network.connect(lambda: connection, host, port, tls)
                 await connection.learn_versions()
+                if prepare is not None:
+                    await prepare(connection)
         except TimeoutError:
             late = connection._timed_out("connecting", limit_s)
             connection.abort(late)
@@ -108,8 +123,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         return await self._exchange(request, answer, version, timeout_s)
 
     async def call_version(self, request: Struct, answer: type[Answer], version: int) -> Answer:
-        """Send `request` in this version, whatever the broker advertises, and wait for its answer."""
-        return await self._exchange(request, answer, version)
+        """Send `request` in this version and wait for its answer.
+
+        It is sent whatever the broker advertises, and while sending is paused.
+        """
+        return await self._exchange(request, answer, version, at_once=True)
 
     def start(self, request: Struct, version: int) -> "asyncio.Future[Frame]":
         """Send `request` now; its answer comes as a frame, to be read with `decode`.
@@ -124,22 +142,39 @@ class ClientConnection(asyncio.BufferedProtocol):
 
         It is called before the loop does anything else; no future is made.
         """
-        correlation_id = self._write(request, version)
-        self._waiting.append((correlation_id, receiver, _as_it_is))
+        self._submit(request, version, receiver, _as_it_is)
 
     def start_reading(self, request: Struct, version: int, read: Read[T]) -> "asyncio.Future[T]":
         """Send `request` now; `read` gets the answer as soon as it arrives.
 
         `read` runs before any task that awaits the future.
         """
-        correlation_id = self._write(request, version)
         reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((correlation_id, reply, read))
+        self._submit(request, version, reply, read)
         return reply
 
     def send_one_way(self, request: Struct, version: int) -> None:
         """Send a `request` that is not answered (Produce with acks=0)."""
-        self._write(request, version)
+        self._submit(request, version, None, _as_it_is)
+
+    # -- pauses
+
+    async def pause(self) -> None:
+        """Hold back requests from now on, and wait for the answers that are due."""
+        self._held = deque()
+        while self._waiting and self.is_open:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    def resume(self) -> None:
+        """Send what was held back, in its order."""
+        held, self._held = self._held or deque(), None
+        for parts, waiting in held:
+            self._write(parts, waiting)
+
+    def call_later(self, delay_s: float, work: Callable[[], None]) -> None:
+        """Call `work` after a time, unless the connection is closed by then."""
+        self._later = asyncio.get_running_loop().call_later(delay_s, work)
 
     def decode(self, frame: Frame, answer: type[Answer], version: int) -> Answer:
         """Return the answer in `frame`; an unreadable one closes the connection."""
@@ -186,11 +221,11 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def unanswered(self) -> int:
         """The number of requests without an answer yet."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._held or ())
 
     def idle_for_s(self, now_s: float) -> float:
         """Return for how long nothing was sent or expected; `now_s` is the loop's time."""
-        return 0.0 if self._waiting else now_s - self._used_s
+        return 0.0 if self.unanswered else now_s - self._used_s
 
     @property
     def backlog(self) -> int:
@@ -239,15 +274,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         answer: type[Answer],
         version: int,
         timeout_s: float | None = None,
+        *,
+        at_once: bool = False,
     ) -> Answer:
         key = key_of(type(request))
-        frame = await self._answer_to(request, version, timeout_s or self._timeout_s)
+        frame = await self._answer_to(request, version, timeout_s or self._timeout_s, at_once)
         if key == API_VERSIONS and frame[4:6] == E.UNSUPPORTED_VERSION.to_bytes(2):
             version = 0  # a broker that does not know the version answers in the oldest one
         return self.decode(frame, answer, version)
 
-    async def _answer_to(self, request: Struct, version: int, timeout_s: float) -> Frame:
-        reply = self.start(request, version)
+    async def _answer_to(
+        self, request: Struct, version: int, timeout_s: float, at_once: bool
+    ) -> Frame:
+        reply: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        self._submit(request, version, reply, _as_it_is, at_once=at_once)
         try:
             async with asyncio.timeout(timeout_s):
                 return await reply
@@ -256,13 +296,32 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.abort(late)  # later answers would be matched to earlier requests
             raise late from None
 
-    def _write(self, request: Struct, version: int) -> int:
+    def _submit(
+        self,
+        request: Struct,
+        version: int,
+        receiver: FrameReceiver | None,
+        read: Read[Any],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Send a request, or hold it back; without a receiver, it is not answered."""
         if self._transport is None or not self.is_open:
             raise self._broken()
-        self._used_s = asyncio.get_running_loop().time()
         self._sent = (self._sent + 1) & _LAST_CORRELATION_ID
-        write_parts(self._transport, wire_request(version, self._sent, self._client_id, request))
-        return self._sent
+        parts = wire_request(version, self._sent, self._client_id, request)
+        waiting = None if receiver is None else (self._sent, receiver, read)
+        if self._held is None or at_once:
+            self._write(parts, waiting)
+        else:
+            self._held.append((parts, waiting))
+
+    def _write(self, parts: Sequence[Buffer], waiting: "_Waiting | None") -> None:
+        if self._transport is not None and self.is_open:
+            self._used_s = asyncio.get_running_loop().time()
+            write_parts(self._transport, parts)
+        if waiting is not None:
+            self._waiting.append(waiting)
 
     # -- asyncio's side
 
@@ -286,6 +345,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                     _complete(reply, read, frame)
         except (ValueError, IndexError, codec.WireError):
             self.close()
+        if self._drained is not None and not self._waiting and not self._drained.done():
+            self._drained.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail every request without an answer: the stream is gone."""
@@ -294,10 +355,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._fail(self._broken())
 
     def _fail(self, why: KafkaError) -> None:
+        if self._later is not None:
+            self._later.cancel()
         waiting, self._waiting = self._waiting, deque()
+        held, self._held = self._held or deque(), None
+        waiting.extend(one for _, one in held if one is not None)
         for _, reply, _ in waiting:
             if not reply.done():
                 reply.set_exception(why)
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def _broken(self) -> KafkaError:
         return KafkaError(

@@ -23,6 +23,7 @@ TRUST = 15
 TURN_FRAMES = 64
 TURN_BYTES = 1024 * 1024
 SMALLEST_FRAME = 8
+"""The size of a request without content; tokens of SASL may be smaller."""
 UNLIMITED = 1 << 62
 
 _read_size = Struct(">i").unpack_from
@@ -45,6 +46,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         "lending",
         "max_frame",
         "memory",
+        "min_frame",
         "on_frame",
         "transport",
         "view",
@@ -57,6 +59,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         memory: MemoryBudget | None = None,
     ) -> None:
         self.max_frame = max_frame
+        self.min_frame = SMALLEST_FRAME
         self.memory = memory or MemoryBudget(UNLIMITED)
         self.on_frame = on_frame
         """Called with each whole frame: `buffer[start:end]`, valid until `before_reuse`."""
@@ -239,7 +242,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         try:
             while end - start >= 4:
                 size = _read_size(buffer, start)[0]
-                if size < SMALLEST_FRAME or size > self.max_frame:
+                if size < self.min_frame or size > self.max_frame:
                     self._refuse(size)
                     return
                 frame_end = start + 4 + size

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from headwater.seams.accepting import AcceptAll
 from simulator.loop import Scheduler, SimLoop
 from simulator.network import HIGH_WATER, SimNetwork
 from simulator.randomness import stream
@@ -59,7 +60,7 @@ class Wire:
         self.client_loop = SimLoop(self.scheduler, "client")
         self.network = SimNetwork(self.scheduler, stream(seed, "network"), slowest_ms=5)
         self.server, self.client = protocol(), Peer()
-        self.server_loop.run(self.network.serve(lambda: self.server, "broker", 9092, 10))
+        self.server_loop.run(self.network.serve(AcceptAll(lambda: self.server), "broker", 9092, 10))
         self.client_loop.run(self.network.connect(lambda: self.client, "broker", 9092))
         self.settle()
 
@@ -155,7 +156,7 @@ def test_hosts_have_ports_of_their_own():
     wire = Wire()
     other = SimLoop(wire.scheduler, "other", "elsewhere")
     there = Peer()
-    other.run(wire.network.serve(lambda: there, "elsewhere", 9092, 10))
+    other.run(wire.network.serve(AcceptAll(lambda: there), "elsewhere", 9092, 10))
     near = Peer()
     wire.client_loop.run(wire.network.connect(lambda: near, "elsewhere", 9092))
     near.transport.write(b"hello")

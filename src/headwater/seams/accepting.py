@@ -1,0 +1,247 @@
+"""Accepts the connections of one listener, and begins TLS where it is used.
+
+A connection is handed to its owner when it is accepted, before TLS: limits and deadlines count peers
+that never finish their handshake. A handshake costs the loop about a millisecond, so it begins only
+when the first bytes of the peer are there, and few begin in one turn of the loop.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+ACCEPTS_A_TURN = 32
+HANDSHAKES_A_TURN = 4
+SHUTDOWN_TIMEOUT_S = 2.0
+"""How long a peer may take to answer the end of TLS."""
+NO_DESCRIPTORS_PAUSE_S = 1.0
+_HANDSHAKE_RECORD = 0x16
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+log = logging.getLogger("headwater.server")
+
+
+class NotTlsError(ConnectionError):
+    """The first bytes of a peer are not those of TLS."""
+
+
+class Acceptor(Protocol):
+    """Decides about new connections, and owns them."""
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The context of the next connection; None for plain TCP."""
+
+    @property
+    def setup_timeout_s(self) -> float:
+        """How long the handshake of TLS may take."""
+
+    def pause_s(self) -> float:
+        """Return for how long to accept nothing; 0 if the next connection may come."""
+
+    def accept(self, host: str) -> asyncio.BaseProtocol | None:
+        """Return the protocol of a new connection, or None to close it.
+
+        `connection_made` is called after the handshake. If there is none, `connection_lost` is
+        called alone, with the reason.
+        """
+
+
+class AcceptAll:
+    """Accepts every connection, without TLS."""
+
+    tls = None
+    setup_timeout_s = 0.0
+
+    def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._factory = factory
+
+    def pause_s(self) -> float:
+        return 0.0
+
+    def accept(self, host: str) -> asyncio.BaseProtocol | None:
+        return self._factory()
+
+
+class TcpListener:
+    """Accepts from a bound socket until it is closed."""
+
+    def __init__(self, bound: socket.socket, acceptor: Acceptor, backlog: int) -> None:
+        self.port: int = bound.getsockname()[1]
+        self._socket = bound
+        self._acceptor = acceptor
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._greeted: dict[_Greeting, None] = {}
+        # Connections whose handshake may begin.
+        self._ready: deque[_Greeting] = deque()
+        self._starting = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        bound.setblocking(False)
+        bound.listen(backlog)
+        self._loop.add_reader(bound, self._accept_some)
+
+    def close(self) -> None:
+        """Accept no more connections, and drop those whose handshake has not begun."""
+        if self._socket.fileno() < 0:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        for greeting in [*self._greeted, *self._ready]:
+            greeting.drop(None)
+
+    # -- accepting
+
+    def _accept_some(self) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            pause_s = self._acceptor.pause_s()
+            if pause_s > 0:
+                self._pause_for(pause_s)
+                return
+            try:
+                stream, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as failure:
+                if failure.errno in _NO_DESCRIPTORS:
+                    log.warning("connections cannot be accepted: %s", failure)
+                    self._pause_for(NO_DESCRIPTORS_PAUSE_S)
+                    return
+                continue  # the peer is gone already
+            self._accepted(stream, address[0])
+
+    def _pause_for(self, seconds: float) -> None:
+        self._loop.remove_reader(self._socket)
+        self._pause = self._loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._socket, self._accept_some)
+
+    def _accepted(self, stream: socket.socket, host: str) -> None:
+        protocol = self._acceptor.accept(host)
+        if protocol is None:
+            stream.close()
+            return
+        stream.setblocking(False)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._acceptor.tls is None:
+            self._connect(stream, protocol, None, 0.0)
+        else:
+            deadline_s = self._loop.time() + self._acceptor.setup_timeout_s
+            greeting = _Greeting(self._loop, stream, protocol, deadline_s, self._greeted_by)
+            self._greeted[greeting] = None
+
+    # -- TLS
+
+    def _greeted_by(self, greeting: "_Greeting", *, whole: bool) -> None:
+        """The first bytes of a peer are there, or it is gone."""
+        self._greeted.pop(greeting, None)
+        if whole:
+            self._ready.append(greeting)
+            if not self._starting:
+                self._starting = True
+                self._loop.call_soon(self._start_some)
+
+    def _start_some(self) -> None:
+        self._starting = False
+        for _ in range(min(HANDSHAKES_A_TURN, len(self._ready))):
+            greeting = self._ready.popleft()
+            context = self._acceptor.tls
+            left_s = greeting.deadline_s - self._loop.time()
+            if left_s > 0:
+                self._connect(greeting.stream, greeting.protocol, context, left_s)
+            else:
+                greeting.drop(TimeoutError("the TLS handshake took too long"))
+        if self._ready:
+            self._starting = True
+            self._loop.call_soon(self._start_some)
+
+    def _connect(
+        self,
+        stream: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        context: ssl.SSLContext | None,
+        limit_s: float,
+    ) -> None:
+        task = self._loop.create_task(self._connected(stream, protocol, context, limit_s))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connected(
+        self,
+        stream: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        context: ssl.SSLContext | None,
+        limit_s: float,
+    ) -> None:
+        limits = {}
+        if context is not None:
+            limits = {
+                "ssl_handshake_timeout": limit_s,
+                "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
+            }
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: protocol, stream, ssl=context, **limits
+            )
+        except (OSError, TimeoutError) as failure:
+            stream.close()
+            protocol.connection_lost(failure)
+
+
+class _Greeting:
+    """A connection that was accepted and has not sent the first byte of TLS."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stream: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        deadline_s: float,
+        done: Callable[..., None],
+    ) -> None:
+        self.stream = stream
+        self.protocol = protocol
+        self.deadline_s = deadline_s
+        self._loop = loop
+        self._done = done
+        self._timer = loop.call_at(
+            deadline_s, self.drop, TimeoutError("the TLS handshake did not begin in time")
+        )
+        loop.add_reader(stream, self._readable)
+
+    def _readable(self) -> None:
+        try:
+            first = self.stream.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as failure:
+            self.drop(failure)
+            return
+        if not first:
+            self.drop(None)
+        elif first[0] != _HANDSHAKE_RECORD:
+            self.drop(NotTlsError("its first bytes are not those of TLS"))
+        else:
+            self._stop_watching()
+            self._done(self, whole=True)
+
+    def _stop_watching(self) -> None:
+        self._timer.cancel()
+        self._loop.remove_reader(self.stream)
+
+    def drop(self, failure: Exception | None) -> None:
+        """Close the stream, and tell its owner."""
+        if self.stream.fileno() < 0:
+            return
+        self._stop_watching()
+        self.stream.close()
+        self._done(self, whole=False)
+        self.protocol.connection_lost(failure)
