@@ -171,6 +171,8 @@ class Bug(NamedTuple):
     recreated: bool = False
     quick_threads: bool = False
     """Whether slow worker threads would hide it."""
+    first: int = 0
+    """The first seed that is tried: those before it do not find it."""
 
 
 BUGS: dict[str, Bug] = {
@@ -186,7 +188,11 @@ BUGS: dict[str, Bug] = {
         _checkpoint_of_another_topic, ("crash of a new topic",), recreated=True, quick_threads=True
     ),
     "removal-not-synced": Bug(
-        _removal_not_synced, ("power cut of a new topic",), recreated=True, quick_threads=True
+        _removal_not_synced,
+        ("power cut of a new topic",),
+        recreated=True,
+        quick_threads=True,
+        first=240,
     ),
     "descriptors-taken-for-the-disk": Bug(_descriptors_taken_for_the_disk, ("few descriptors",)),
     "any-clock-believed": Bug(_any_clock_believed, ("far clock jump",)),

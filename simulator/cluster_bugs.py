@@ -18,6 +18,7 @@ from headwater.broker.registration import PreviousRegistration, Registration
 from headwater.client.consumer.assignors import sticky
 from headwater.client.consumer.assignors.sticky import CooperativeStickyAssignor
 from headwater.client.consumer.group.membership import Membership
+from headwater.controller import election, leader_elections
 from headwater.controller.state import ClusterState
 from headwater.controller.store.metadata_store import Check, Stat, StoreError
 from headwater.controller.store.zookeeper_store import ZooKeeperStore
@@ -252,6 +253,51 @@ def _unclean_stop_forgiven() -> Iterator[None]:
 
 
 @contextmanager
+def _unclean_stop_leaves_eligible() -> Iterator[None]:
+    """A broker that may have lost records stays an eligible leader replica (E1, KIP-966)."""
+
+    def all_of_them(partition: Any, state: Any) -> tuple[int, ...]:
+        found: tuple[int, ...] = partition.elr
+        return found
+
+    def beside(partition: Any, isr: Any, state: Any, needed: int) -> tuple[int, ...]:
+        former = {*partition.isr, *partition.elr}.difference(isr)
+        return (
+            () if len(isr) >= needed else tuple(one for one in partition.replicas if one in former)
+        )
+
+    with (
+        patch.object(election, "surviving_elr", all_of_them),
+        patch.object(leader_elections, "eligible_beside", beside),
+    ):
+        yield
+
+
+@contextmanager
+def _commits_below_min_insync() -> Iterator[None]:
+    """The high watermark moves although too few replicas are in sync (E2, KIP-966)."""
+    advance = Partition._advance
+
+    def careless(self: Partition, now_ms: int) -> Sequence[Any]:
+        before = self.enough_in_sync, self.elr
+        self.enough_in_sync, self.elr = True, frozenset()
+        try:
+            return advance(self, now_ms)
+        finally:
+            self.enough_in_sync, self.elr = before
+
+    with patch.object(Partition, "_advance", careless):
+        yield
+
+
+@contextmanager
+def _nobody_is_eligible() -> Iterator[None]:
+    """Only the last in-sync replica may lead, whatever it has lost (E3, KIP-966)."""
+    with patch.object(leader_elections, "eligible_beside", lambda *_: ()):
+        yield
+
+
+@contextmanager
 def _leader_alone_commits() -> Iterator[None]:
     """The high watermark does not wait for the followers (B42)."""
 
@@ -349,6 +395,8 @@ def _stale_owner_believed() -> Iterator[None]:
 
 _DIVERGE = ("leaders moved", "leaders moved", "cut off from brokers", "one-way ring", "pause")
 _SHORT_MS = (50, 300, 1000)
+_ALONE = ("chained crash", "unseen power cut", "bridge")
+_ELIGIBLE = MappingProxyType({"min_insync": 2, "producers": 2, "records": 50, "pause_ms": 200})
 _GROUP = MappingProxyType({"members": 2, "recreated": False})
 _RANGE = MappingProxyType({**_GROUP, "strategy": "range"})
 _COOPERATIVE = MappingProxyType({**_GROUP, "strategy": "cooperative-sticky"})
@@ -395,6 +443,13 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
     "B34": ClusterBug(_former_life_is_own, ("crash",), lasts_ms=_SHORT_MS),
     "B35": ClusterBug(_refusal_forgotten, ("crash", "isolate")),
     "B37": ClusterBug(_unclean_stop_forgiven, ("unseen power cut",), ("leader",), _SHORT_MS),
+    "E1": ClusterBug(
+        _unclean_stop_leaves_eligible,
+        ("cut off from brokers", "unseen power cut", "chained crash"), ("follower", "leader"),
+        (1000, 3500), _ELIGIBLE,
+    ),
+    "E2": ClusterBug(_commits_below_min_insync, _ALONE, ("follower", "leader"), plan=_ELIGIBLE),
+    "E3": ClusterBug(_nobody_is_eligible, _ALONE, ("follower", "leader"), (1000, 3500), _ELIGIBLE),
     "B42": ClusterBug(_leader_alone_commits, ("crash", "isolate", "one-way cut")),
     **TRANSACTION_BUGS,
 }  # fmt: skip

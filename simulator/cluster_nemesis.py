@@ -51,10 +51,11 @@ class ClusterNemesis:
         self._network = cluster.network
         self._troubles = plan.troubles
         self._fleet = fleet
-        self._lossy: Node | None = None
+        self.lossy: Node | None = None
         """The machine that lost power last, until it is in sync again."""
         self._view = StoreView(cluster.zookeeper.tree)
         self._slowest_network_ms = plan.slowest_network_ms
+        self._keeps_elr = plan.min_insync >= 2
         self._under_way = 0
         self.injected: Counter[str] = Counter()
         """How often each kind of trouble occurred."""
@@ -101,6 +102,8 @@ class ClusterNemesis:
                 farthest_ms = chance.choice(JUMPS_MS)
                 node.skew_ms = chance.randrange(-farthest_ms, farthest_ms)
                 return True
+            case "full disk":
+                return await self._fill_disk(node, lasts_s)
             case "slow disk":
                 return await self._slow_down(node, lasts_s)
             case "leaders moved" | "leaders swapped":
@@ -199,7 +202,7 @@ class ClusterNemesis:
             await self._end_process(trouble.kind, one, chance)
             if trouble.kind == "power cut" and one.life is None:
                 one.lose_power()
-                self._lossy = one
+                self.lossy = one
         await asyncio.sleep(trouble.lasts_ms / 1000)
         for one in nodes:
             if one.life is None:
@@ -227,7 +230,7 @@ class ClusterNemesis:
         broker_id = node.settings.node_id
         await self._end_process("power cut", node, chance)
         node.lose_power()
-        self._lossy = node
+        self.lossy = node
         node.start()
         # What ZooKeeper says to the controller waits while the old session ends.
         await asyncio.sleep(0.4 * SESSION_MS / 1000)
@@ -273,16 +276,16 @@ class ClusterNemesis:
     def _may_end(self, *, power_cut: bool = False) -> bool:
         """Return whether a process may end without a legitimate loss of acknowledged records.
 
-        A machine loses power only while every replica is in sync, so that each record is on a
-        machine with power, and while no leader asks for a smaller set: a request on its way could
-        leave a leader alone in it that has lost power (KIP-966). Until it is in sync again, the others keep theirs; their processes may
-        crash, which loses nothing.
+        Until a machine that lost power is in sync again, the others keep theirs; their processes may
+        crash, which loses nothing. With min.insync.replicas=1 a leader may commit alone. Then a machine
+        loses power only while every replica is in sync, so that each record is on a machine with power,
+        and while no leader asks for a smaller set.
         """
-        if self._lossy is not None and self._is_well():
-            self._lossy = None
-        return not power_cut or (
-            self._lossy is None and self._is_well() and not self._proposes_other_isr()
-        )
+        if self.lossy is not None and self._is_well():
+            self.lossy = None
+        if not power_cut or self.lossy is not None:
+            return not power_cut
+        return self._keeps_elr or (self._is_well() and not self._proposes_other_isr())
 
     def _proposes_other_isr(self) -> bool:
         return any(
@@ -322,6 +325,19 @@ class ClusterNemesis:
         await asyncio.sleep(lasts_s)
         life.tasks.slow_down(node.slowest_thread_ms)
         return True
+
+    async def _fill_disk(self, node: Node, lasts_s: float) -> bool:
+        """Fill a disk; return whether the broker left all in-sync sets while it was full."""
+        node.faults.full = True
+        await asyncio.sleep(lasts_s)
+        node.faults.full = False
+        places = [
+            TopicPartition(name, partition)
+            for name, topic in self._view.topics().items()
+            for partition in topic.replicas
+        ]
+        states = [self._view.state(at) for at in places]
+        return all(state and node.settings.node_id not in state.isr for state in states)
 
     # -- ZooKeeper
 

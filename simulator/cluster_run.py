@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headwater.client.admin.topics import NewTopic
 from headwater.client.consumer.consumer import Consumer
 from headwater.errors import KafkaError
-from headwater.model import TopicPartition
+from headwater.model import TopicPartition, Uuid
 from simulator.cluster import Cluster
 from simulator.cluster_nemesis import EVENTS, ClusterNemesis
 from simulator.cluster_plan import LAG_LIMIT_MS, SESSION_MS, ClusterPlan
@@ -82,7 +82,7 @@ def simulate_cluster(
 ) -> ClusterVerdict:
     """Run one seed to its end, under its own plan or another."""
     plan = plan or ClusterPlan.of(seed)
-    settings = {**SETTINGS, **plan.settings}
+    settings = {**SETTINGS, "min.insync.replicas": str(plan.min_insync), **plan.settings}
     if plan.idle_s:
         settings |= IDLE_SETTINGS
     for key in REPLICATED:
@@ -116,7 +116,7 @@ def simulate_cluster(
 
 
 class _Broken(Exception):
-    """A promise is broken: later events are meaningless."""
+    """A promise is broken, or no longer holds: later events are meaningless."""
 
 
 class _ClusterRun:
@@ -131,8 +131,10 @@ class _ClusterRun:
         self._logs = CommittedLogs(cluster.nodes, complain)
         self._view = StoreView(cluster.zookeeper.tree)
         checks = StoreChecks(cluster.zookeeper.tree, complain)
-        checks.on_registration, checks.on_in_sync = self._logs.registered, self._logs.in_sync
+        checks.on_registration, checks.on_in_sync = self._logs.registered, self._in_sync_stored
         cluster.zookeeper.on_edit = checks.edited
+        self._void = False
+        """Whether only a machine that lost power has the records of a partition."""
         self._ends: dict[Key, int] = {}
         """Where the committed part of each partition ended before the brokers stopped."""
         self._transactions = TransactionRun(cluster, plan, self.promises, self._logs)
@@ -202,6 +204,19 @@ class _ClusterRun:
         elif host.startswith("member"):
             self._fleet.look(host)
 
+    def _in_sync_stored(
+        self, topic_id: Uuid, at: TopicPartition, complete: tuple[int, ...]
+    ) -> None:
+        """Check the in-sync and eligible replicas of a partition.
+
+        With min.insync.replicas=1 nobody is eligible. Then a machine that lost power and is not known to
+        have, can be the last one in sync, and records may be lost: nothing more is promised.
+        """
+        lossy = self.nemesis.lossy
+        if self._plan.min_insync == 1 and lossy and complete == (lossy.settings.node_id,):
+            self._void = True
+        self._logs.in_sync(topic_id, at, complete)
+
     # -- waiting
 
     def _stay_idle(self) -> None:
@@ -214,11 +229,11 @@ class _ClusterRun:
     ) -> None:
         scheduler = self._cluster.scheduler
         try:
-            scheduler.run_until(lambda: bool(scheduler.complaints) or done(), limit_s)
+            scheduler.run_until(lambda: self._void or bool(scheduler.complaints) or done(), limit_s)
         except Stuck as stuck:
             text = why if isinstance(why, str) else why()
             scheduler.complain(f"{text} ({stuck})")
-        if scheduler.complaints:
+        if self._void or scheduler.complaints:
             raise _Broken
 
     def _begin(self, client: RealClient) -> RealClient:

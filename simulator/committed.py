@@ -2,7 +2,8 @@
 
 A batch that a leader has committed stays committed: at the same offset, in the log of every later
 leader (I1), in every replica up to its own high watermark (I2, I8), and in every member of the
-in-sync set (I8), which may lead next. No replica truncates it (I8). One epoch has one leader (I5).
+in-sync set (I8), which may lead next; so may eligible leader replicas, therefore nothing is committed
+while fewer than min.insync.replicas are in sync (I8). No replica truncates it (I8). One epoch has one leader (I5).
 A registered broker obeys no older decision and no older controller (I13). No replica lets its
 readers past an open transaction (I6), and none has a batch after one of a newer epoch of its
 producer (I7).
@@ -122,6 +123,7 @@ class _Seen(NamedTuple):
     leader_epoch: int
     high_watermark: int
     log_end: int
+    enough_in_sync: bool
 
 
 class CommittedLogs:
@@ -192,10 +194,10 @@ class CommittedLogs:
         self._controllers[life] = epoch
 
     def in_sync(self, topic_id: Uuid, at: TopicPartition, isr: Iterable[int]) -> None:
-        """Check that replicas stored as in sync have every committed batch: each may lead next."""
+        """Check that in-sync and eligible replicas have every committed batch: each may lead next."""
         books = self.of(topic_id, at)
         for broker in isr:
-            self._has_committed(books, broker, "is stored as in sync", books.batches)
+            self._has_committed(books, broker, "is stored as in sync or eligible", books.batches)
 
     def _has_committed(
         self, books: Committed, broker: int, why: str, wanted: Iterable[Batch]
@@ -217,7 +219,7 @@ class CommittedLogs:
         partition = replica.partition
         now = self._seen[replica] = _Seen(
             partition.role, partition.leader_epoch, partition.high_watermark,
-            replica.log.log_end_offset,
+            replica.log.log_end_offset, partition.enough_in_sync,
         )  # fmt: skip
         books = self.of(replica.topic_id, replica.topic_partition)
         self._read_log(node, replica, books, before, now)
@@ -241,9 +243,19 @@ class CommittedLogs:
                 f"I4: {books.at} high watermark of leader {node_id} went from "
                 f"{before.high_watermark} to {now.high_watermark}"
             )
+        if led and before is not None and now.high_watermark > before.high_watermark:
+            self._check_in_sync(books, replica, before, now)
         checked = before.high_watermark if before is not None else 0
         if before is None or now.high_watermark > checked:
             self._advanced(books, node_id, now, replica, checked)
+
+    def _check_in_sync(self, books: Committed, replica: Replica, before: _Seen, now: _Seen) -> None:
+        """Check that a leader committed nothing while too few replicas were in sync (KIP-966)."""
+        if not (before.enough_in_sync or now.enough_in_sync):
+            self._complain(
+                f"I8: {books.at} leader {replica.partition.node_id} moves its high watermark to "
+                f"{now.high_watermark} while only {sorted(replica.partition.isr)} are in sync"
+            )
 
     def _read_log(
         self, node: Node, replica: Replica, books: Committed, before: _Seen | None, now: _Seen

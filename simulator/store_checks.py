@@ -28,7 +28,7 @@ class StoreChecks:
         self.on_registration: Callable[[int, dict[tuple[Uuid, int], int]], None] = lambda *_: None
         """Called with a broker that registers and the leader epochs that are stored then."""
         self.on_in_sync: Callable[[Uuid, TopicPartition, tuple[int, ...]], None] = lambda *_: None
-        """Called with every in-sync set that is stored."""
+        """Called with the in-sync and eligible replicas that are stored."""
 
     def edited(self, edit: Edit) -> None:
         """Check one change of the tree."""
@@ -55,8 +55,11 @@ class StoreChecks:
         replicas = {*topic.replicas[at.partition], *topic.removing.get(at.partition, ())}
         if state.leader != NO_LEADER and state.leader not in state.isr:
             self._complain(f"I13: {at} is led by {state.leader}, which is not in {state.isr}")
-        if not state.isr or not set(state.isr) <= replicas:
+        waits = state.elr and state.leader == NO_LEADER
+        if not (state.isr or waits) or not {*state.isr, *state.elr} <= replicas:
             self._complain(f"I13: {at} has in sync {state.isr} of {sorted(replicas)}")
+        if set(state.isr) & set(state.elr):
+            self._complain(f"I13: {at} has in sync {state.isr}, eligible beside them {state.elr}")
         before = self._states.get((topic.topic_id, at.partition))
         self._states[topic.topic_id, at.partition] = state
         if state.controller_epoch != self._controller_epoch:
@@ -64,7 +67,7 @@ class StoreChecks:
                 f"I13: controller of epoch {state.controller_epoch} writes {at} in epoch "
                 f"{self._controller_epoch}"
             )
-        self.on_in_sync(topic.topic_id, at, state.isr)
+        self.on_in_sync(topic.topic_id, at, (*state.isr, *state.elr))
         if before is None:
             return
         same_leader = state.leader == before.leader
@@ -72,8 +75,9 @@ class StoreChecks:
             state.leader_epoch == before.leader_epoch and not same_leader
         ):
             self._complain(f"I13: {at} {state} after {before}")
-        if not set(state.isr) & set(before.isr):
-            self._complain(f"I1: {at} has in sync {state.isr} after {before.isr}: none is left")
+        complete = {*before.isr, *before.elr}
+        if not complete & {*state.isr, *state.elr}:
+            self._complain(f"I1: {at} has in sync {state.isr} after {before}: none is left")
 
 
 class StoreView:

@@ -2,9 +2,10 @@
 
 The store applies writes in their order and answers later; a controller that fails takes the writes that
 have not reached the store with it, and the next one loads what is there. After every write that is
-applied: only members of the in-sync set lead, unless the election was unclean, and only leaders add
-members. At rest: memory and store agree, every partition with a live in-sync replica has a live leader,
-every live broker knows it, no broker that lost records is in a set with others, and nothing
+applied: only in-sync and eligible replicas lead, unless the election was unclean or all of them may have
+lost records; only leaders add members; and no replica is eligible beside a set that is large enough. At
+rest: memory and store agree, every partition with a live in-sync or eligible replica has a live leader,
+every live broker knows it, no broker that lost records is eligible or in a set with others, and nothing
 that could go on waits.
 """
 
@@ -44,6 +45,7 @@ from headwater.controller.events import (
     Submitted,
     TimePassed,
 )
+from headwater.controller.leader_elections import MIN_INSYNC
 from headwater.controller.metadata_loader import read_topics
 from headwater.controller.state import ClusterState, LiveBroker, PartitionRegistration
 from headwater.controller.store.metadata_store import (
@@ -60,6 +62,9 @@ from headwater.controller.store.znodes import (
     BrokerEndpoint,
     BrokerNode,
     StateNode,
+    TopicNode,
+    config_path,
+    decode_config,
 )
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.errors import E
@@ -273,12 +278,18 @@ class Cluster:
             self.lost |= {(path, broker_id) for path in self.in_sync_on(broker_id)}
 
     def in_sync_on(self, broker_id: int) -> set[str]:
-        """The state nodes whose set has the broker, in the store or as decided."""
-        stored = {path for path, state in self.states().items() if broker_id in state.isr}
+        """The state nodes that have the broker as in sync or eligible, in the store or as decided."""
+        stored = {
+            path
+            for path, state in self.states().items()
+            if broker_id in state.isr or broker_id in state.elr
+        }
+        known = self.state.topics if self.controller else {}
         decided = {
             StateNode.path(*at)
             for at in (self.state.partitions() if self.controller else ())
-            if broker_id in self.state.topics[at.topic].partitions[at.partition].isr
+            if broker_id in known[at.topic].partitions[at.partition].isr
+            or broker_id in known[at.topic].partitions[at.partition].elr
         }
         return stored | decided
 
@@ -336,7 +347,8 @@ class Cluster:
         match self.random.randint(0, 3):
             case 0 | 1:
                 replicas = self.random.randint(1, 3)
-                self.submit(CreateTopics([TopicCreation(name, 2, replicas)]))
+                config = {MIN_INSYNC: str(self.random.randint(1, 3))}
+                self.submit(CreateTopics([TopicCreation(name, 2, replicas, configs=config)]))
             case 2:
                 self.submit(DeleteTopics([name]))
             case 3:
@@ -377,7 +389,7 @@ class Cluster:
         }
 
     def check_transitions(self, before: dict[str, StateNode]) -> None:
-        now = self.states()
+        now, lost = self.states(), self.lost
         deleted = before.keys() - now.keys()
         self.served -= deleted
         for paths in self.returned_to.values():
@@ -385,24 +397,34 @@ class Cluster:
         self.lost = {(path, broker) for path, broker in self.lost if path not in deleted}
         for path, state in now.items():
             former = before.get(path)
-            self.lost -= {(path, broker) for broker in BROKERS if broker not in state.isr}
+            complete = {*state.isr, *state.elr}
+            self.lost = self.lost - {(path, one) for one in BROKERS if one not in complete}
             if state.isr == (state.leader,):
                 self.lost.discard((path, state.leader))  # what the last one has counts from now on
             assert state.leader == NO_LEADER or state.leader in state.isr, (path, state)
-            assert state.isr, path
+            assert state.isr or (state.elr and state.leader == NO_LEADER), (path, state)
+            assert not set(state.isr) & set(state.elr), (path, state)
+            assert not state.elr or len(state.isr) < self.needed(path), (path, state)
             if former is None or former == state:
                 continue
             assert state.leader_epoch >= former.leader_epoch, path
             unclean = state.recovering and state.isr == (state.leader,)
             if state.leader != former.leader:
                 assert state.leader_epoch > former.leader_epoch, path
-                assert state.leader == NO_LEADER or state.leader in former.isr or unclean, path
-            if set(state.isr) - set(former.isr):
-                by_leader = (state.leader, state.leader_epoch) == (
-                    former.leader,
-                    former.leader_epoch,
-                )
-                assert by_leader or unclean, (path, former, state)
+            added = set(state.isr) - set(former.isr)
+            by_leader = (state.leader, state.leader_epoch) == (former.leader, former.leader_epoch)
+            if added and not (by_leader or unclean):
+                assert len(state.isr) == 1, (path, former, state)
+                if not added <= set(former.elr):
+                    assert added <= {former.leader, former.last_known_leader}, (path, former, state)
+                    known = {(path, one) for one in (*former.isr, *former.elr)}
+                    assert known <= lost, (path, former, state)
+
+    def needed(self, path: str) -> int:
+        topic, partition = path.split("/")[3], int(path.split("/")[5])
+        config = decode_config(path, self.store.nodes[config_path("topics", topic)][0])
+        replicas = TopicNode.decode(topic, self.store.nodes[TopicNode.path(topic)][0]).replicas
+        return min(int(config[MIN_INSYNC]), len(replicas[partition]))
 
     def check_strays(self, broker_id: int, told: set[str]) -> None:
         """A broker that has received everything sets its other logs aside: none is in sync."""
@@ -430,7 +452,7 @@ class Cluster:
             partition = known.partition(at)
             assert partition is not None
             assert set(partition.isr) <= set(partition.replicas), at
-            if set(partition.isr) & set(self.live):
+            if {*partition.isr, *partition.elr} & set(self.live):
                 assert partition.leader in self.live, (at, partition)
             for broker in self.live.values():
                 led, told = self.told[broker.broker_id, broker.epoch]
@@ -443,6 +465,8 @@ class Cluster:
             for broker in set(partition.isr) & set(self.live):
                 lost = (StateNode.path(*at), broker) in self.lost
                 assert not lost or partition.isr == (broker,), (at, partition)
+            for broker in set(partition.elr) & set(self.live):
+                assert (StateNode.path(*at), broker) not in self.lost, (at, partition)
         for topic in known.topics.values():
             holders = {one for each in topic.partitions.values() for one in each.replicas}
             assert not topic.deleting or holders - set(self.live), topic

@@ -41,7 +41,7 @@ class ModelLog:
     def __init__(self):
         self.records = []
         self.epochs = EpochCache(None, "nowhere")
-        self.log_start_offset = 0
+        self.log_start_offset = self.durable_start = 0
         self.leader_epoch = -1
 
     @property

@@ -3,8 +3,8 @@
 A scenario is a text file. A paragraph of `#` lines says what it shows. Then follow steps: one or more
 events, a line `----`, and what the controller does about them. Events:
 
-    topic orders 0:1,2 leader=1 isr=1,2 epoch=4 version=6 [adding=2] [removing=] [deleting]
-          [KEY=VALUE ...]
+    topic orders 0:1,2 leader=1 isr=1,2 epoch=4 version=6 [adding=2] [removing=] [elr=3]
+          [last_known=1] [deleting] [KEY=VALUE ...]
     elect epoch=2 brokers=0@10,1@11 [known=0@10,1@9]
                                              (a broker's id and the epoch of its registration; the
                                               epochs in the store, if they are not the same)
@@ -125,6 +125,8 @@ class ControllerScript:
             version=int(given.pop("version", -1)),
             adding=_ids(given.pop("adding", "")),
             removing=_ids(given.pop("removing", "")),
+            elr=_ids(given.pop("elr", "")),
+            last_known_leader=int(given.pop("last_known", -1)),
         )
         topic = self._state.topics.get(name) or TopicState(name, name[:1].encode() * 16, {})
         topic.partitions[int(index)] = one
@@ -287,7 +289,7 @@ def _proposal(text: str) -> IsrProposal:
 
 
 def _members(text: str) -> list[tuple[int, int]]:
-    pairs = (word.partition("@") for word in text.split(","))
+    pairs = (word.partition("@") for word in text.split(",") if word)
     return [(int(broker_id), int(epoch or -1)) for broker_id, _, epoch in pairs]
 
 
@@ -396,6 +398,10 @@ def _partition(topic: str, state: Any) -> str:
         text += " new"
     if getattr(state, "leader_recovery_state", 0):
         text += " unclean"
+    if state.elr:
+        text += f" elr={','.join(map(str, state.elr))}"
+    if getattr(state, "last_known_leader", -1) != -1:
+        text += f" last_known={state.last_known_leader}"
     if offline := getattr(state, "offline_replicas", None):
         text += f" offline={','.join(map(str, offline))}"
     return f"[{text}]"
@@ -435,7 +441,7 @@ def _isr_outcome(one: IsrOutcome) -> str:
     recovering = " recovering" if one.recovering else ""
     return (
         f"leader={one.leader} epoch={one.leader_epoch} version={one.partition_epoch} "
-        f"isr={isr}{recovering}"
+        f"isr={isr}{recovering}{f' elr={_joined(one.elr)}' if one.elr else ''}"
     )
 
 

@@ -52,6 +52,8 @@ def store():
         {"isr": (1, 2, 3)},
         {"leader": 2, "leader_epoch": 4},
         {"leader": -1, "leader_epoch": 4},
+        {"leader": -1, "leader_epoch": 4, "isr": (), "elr": (2,)},
+        {"isr": (1,), "elr": (2,)},
     ],
 )
 def test_what_a_controller_may_write_is_accepted(store, changes):
@@ -65,6 +67,8 @@ def test_what_a_controller_may_write_is_accepted(store, changes):
         ({"leader_epoch": 2}, "I13: orders-0 StateNode"),
         ({"leader": 3, "leader_epoch": 4}, "which is not in"),
         ({"isr": ()}, "has in sync ()"),
+        ({"isr": (1,), "elr": (1, 2)}, "eligible beside them (1, 2)"),
+        ({"isr": (1,), "elr": (4,)}, "has in sync (1,) of"),
         ({"isr": (1, 4)}, "has in sync (1, 4)"),
         ({"controller_epoch": 6}, "controller of epoch 6 writes"),
         ({"leader": 3, "leader_epoch": 4, "isr": (3,)}, "none is left"),

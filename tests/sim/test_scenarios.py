@@ -82,6 +82,29 @@ def test_a_broker_that_dies_on_a_full_disk_starts_serves_reads_and_recovers(clus
     assert cluster.complaints == []
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_broker_on_a_full_disk_stops_in_order_and_loses_nothing(cluster, flushed):
+    cluster.start()
+    scene = Scene(cluster)
+    scene.create_topic()
+    assert scene.produce() == "NONE"
+    if flushed:
+        cluster.stop()
+        assert cluster.start()
+    cluster.node.faults.full = True
+    if not flushed:
+        assert scene.produce() == "KAFKA_STORAGE_ERROR"
+    cluster.stop()
+    assert cluster.complaints == []
+    assert _file(cluster, "/data/headwater-run").data, "its logs count as lossy"
+    cluster.node.faults.full = False
+    assert cluster.start()
+    scene.audit()
+    assert scene.ends() == (0, 1)
+    assert scene.produce() == "NONE"
+    assert cluster.complaints == []
+
+
 @pytest.mark.parametrize(
     ("operation", "configs"),
     [("write", {}), ("fdatasync", {"flush_messages": "1"}), ("sync_dir", {"flush_messages": "1"})],

@@ -184,6 +184,69 @@ class AlterConfigs(Command[list[ConfigOutcome]]):
         ]
 
 
+# -- users
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialChange:
+    """A credential of a user with one SCRAM mechanism to store; None deletes the present one."""
+
+    user: str
+    mechanism: str
+    credential: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UserOutcome:
+    """The result for one user."""
+
+    user: str
+    error: E = E.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUsers(Command[list[UserOutcome]]):
+    """Store and delete SCRAM credentials, at most one of each user."""
+
+    changes: Sequence[CredentialChange]
+    timeout_ms: int = 60_000
+
+    def refusal(self, why: KafkaError) -> list[UserOutcome]:
+        return [UserOutcome(one.user, why.code, why.message) for one in self.changes]
+
+
+# -- quotas
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """Quotas of one entity to set, or to remove if None; `shown` names the entity in the log."""
+
+    entity: tuple[str, str]
+    shown: str
+    quotas: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaOutcome:
+    """The result for one entity."""
+
+    error: E = E.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterQuotas(Command[list[QuotaOutcome]]):
+    """Change quotas of users, client ids and addresses, each entity once."""
+
+    changes: Sequence[QuotaChange]
+    timeout_ms: int = 60_000
+
+    def refusal(self, why: KafkaError) -> list[QuotaOutcome]:
+        return [QuotaOutcome(why.code, why.message) for _ in self.changes]
+
+
 # -- partitions
 
 
@@ -214,6 +277,7 @@ class IsrOutcome:
     partition_epoch: int = -1
     isr: tuple[int, ...] = ()
     recovering: bool = False
+    elr: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

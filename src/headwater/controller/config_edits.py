@@ -28,7 +28,8 @@ def entity_of(resource: AlteredResource, state: ClusterState) -> tuple[str, str]
         return "brokers", DEFAULT_ENTITY
     if not resource.name.isascii() or not resource.name.isdigit():
         raise KafkaError(E.INVALID_REQUEST, f"{resource.name!r} is not a broker id")
-    if int(resource.name) not in state.brokers and resource.name not in state.broker_configs:
+    stored = ("brokers", resource.name) in state.entity_configs
+    if int(resource.name) not in state.brokers and not stored:
         raise KafkaError(E.INVALID_REQUEST, f"there is no broker {resource.name}")
     return "brokers", str(int(resource.name))
 

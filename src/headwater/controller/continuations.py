@@ -51,6 +51,13 @@ class ForgetTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteEpochs:
+    """Note that these epochs of brokers are in the store."""
+
+    epochs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """Do nothing: a later write of the same series has the next step."""
 
@@ -61,6 +68,7 @@ AfterWrite: TypeAlias = (
     | AwaitConfigChange
     | DeleteReplicas
     | ForgetTopic
+    | NoteEpochs
     | Nothing
 )
 

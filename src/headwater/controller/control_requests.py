@@ -85,6 +85,7 @@ def _leadership(
         removing_replicas=list(partition.removing),
         is_new=new or (to in partition.adding and to not in partition.isr),
         leader_recovery_state=int(partition.recovering),
+        elr=list(partition.elr),
     )
 
 
@@ -144,6 +145,8 @@ def _metadata(
         zk_version=partition.version,
         replicas=list(partition.replicas),
         offline_replicas=[one for one in partition.replicas if one not in state.brokers],
+        elr=list(partition.elr),
+        last_known_leader=partition.last_known_leader,
     )
 
 

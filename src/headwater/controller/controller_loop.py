@@ -101,6 +101,11 @@ class ControllerLoop:
         """Whether this broker is the controller and has loaded the cluster state."""
         return self._controller.active
 
+    @property
+    def unclean_elections(self) -> int:
+        """How many leaders that were not in sync this broker has elected."""
+        return self._controller.unclean_elections
+
     def name_of(self, topic_id: Uuid) -> str | None:
         """Return the name of a topic while this broker is the controller, which knows it first."""
         return self._controller.name_of(topic_id)

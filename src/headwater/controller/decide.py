@@ -12,12 +12,13 @@ client then gets NOT_CONTROLLER and the controller resigns; the next one loads t
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import (
     AlterConfigs,
     AlteredResource,
     AlterPartition,
+    AlterQuotas,
     AlterReassignments,
+    AlterUsers,
     ConfigOutcome,
     ControlledShutdown,
     CreatePartitions,
@@ -37,6 +38,7 @@ from headwater.controller.continuations import (
     FinishReassignments,
     ForgetTopic,
     NoteAlive,
+    NoteEpochs,
     NoteReplicasDeleted,
     NoteReplicasRemoved,
     Nothing,
@@ -59,22 +61,19 @@ from headwater.controller.events import (
     TimePassed,
 )
 from headwater.controller.isr_changes import IsrChanges
-from headwater.controller.leader_elections import UNCLEAN, LeaderElections
+from headwater.controller.leader_elections import MIN_INSYNC, UNCLEAN, LeaderElections
 from headwater.controller.leadership_handover import LeadershipHandover
 from headwater.controller.outstanding import Outstanding
 from headwater.controller.preferred_leaders import PreferredLeaders
+from headwater.controller.quota_changes import QuotaChanges
 from headwater.controller.reassignments import Reassignments
 from headwater.controller.state import LiveBroker
-from headwater.controller.store.metadata_store import Create, OpResult, Set
-from headwater.controller.store.znodes import (
-    CONFIG_CHANGE_PREFIX,
-    DEFAULT_ENTITY,
-    config_path,
-    encode_config,
-    encode_config_change,
-)
+from headwater.controller.store.metadata_store import OpResult
+from headwater.controller.store.znodes import CONFIG_CHANGE_PREFIX
+from headwater.controller.stored_configs import StoredConfigs
 from headwater.controller.topic_changes import TopicChanges
 from headwater.controller.topic_rules import ControllerSettings
+from headwater.controller.user_changes import UserChanges
 from headwater.errors import E, KafkaError
 from headwater.model import Uuid
 
@@ -118,10 +117,18 @@ class Controller:
         self._new_topic_id = new_topic_id
         self._term: _Term | None = None
         self._tickets = 0
+        # Of earlier terms.
+        self._unclean_elections = 0
 
     @property
     def active(self) -> bool:
         return self._term is not None
+
+    @property
+    def unclean_elections(self) -> int:
+        """How many leaders were elected in the terms of this broker that were not in sync."""
+        term = self._term
+        return self._unclean_elections + (term.outstanding.unclean_elections if term else 0)
 
     def name_of(self, topic_id: Uuid) -> str | None:
         """Return the name of a topic; None if no topic has this id."""
@@ -142,6 +149,7 @@ class Controller:
     def on(self, now_ms: int, event: Event) -> list[Effect]:
         """Decide about `event`; the caller carries out the effects in order."""
         if isinstance(event, Elected):
+            self._unclean_elections = self.unclean_elections
             self._term = _Term(
                 self._broker_id, self._settings, self._new_topic_id, event, self._tickets, now_ms
             )
@@ -158,6 +166,7 @@ class Controller:
         return self._term.drain_effects()
 
     def _end_term(self, event: Deposed | StoreRefused) -> list[Effect]:
+        self._unclean_elections = self.unclean_elections
         term, self._term = self._term, None
         if term is None:
             return []
@@ -184,6 +193,7 @@ class _Term:
         now_ms: int,
     ) -> None:
         brokers = dict(elected.state.brokers)
+        elected.state.stored_epochs.update(elected.state.known_epochs)
         elected.state.brokers.clear()  # so that each of them joins and gets the full state
         self.outstanding = Outstanding(broker_id, settings, elected, first_ticket)
         self._jobs: deque[Iterator[None]] = deque()
@@ -196,6 +206,9 @@ class _Term:
         self._topics = TopicChanges(
             self.outstanding, self._elections, new_topic_id, self._jobs.append
         )
+        self._configs = StoredConfigs(self.outstanding)
+        self._users = UserChanges(self.outstanding, self._configs)
+        self._quotas = QuotaChanges(self.outstanding, self._configs)
         self._next_rebalance_ms = now_ms + settings.leader_imbalance_check_ms
         self._next_report_ms = now_ms + REPORT_MS
         self._brokers_changed(brokers)
@@ -264,6 +277,8 @@ class _Term:
                 self._topics.deletion_marked(topic)
             case ForgetTopic(topic):
                 self._topics.topic_removed(topic)
+            case NoteEpochs(epochs):
+                self.outstanding.state.stored_epochs.update(epochs)
             case Nothing():
                 pass
 
@@ -283,9 +298,13 @@ class _Term:
             self._after_send(then, E.BROKER_NOT_AVAILABLE)
 
     def use_settings(self, settings: ControllerSettings) -> None:
-        """Apply new settings; they may permit a leader for partitions that have none."""
+        """Apply new settings; they may permit a leader for partitions that have none.
+
+        With fewer min.insync.replicas, records may be committed without eligible leader replicas.
+        """
         former, self.outstanding.settings = self.outstanding.settings, settings
-        if settings.unclean_leader_election and not former.unclean_leader_election:
+        permits = settings.unclean_leader_election and not former.unclean_leader_election
+        if permits or settings.min_insync_replicas < former.min_insync_replicas:
             self._jobs.append(self._elections.elect_leaders())
             self._work()
 
@@ -338,6 +357,10 @@ class _Term:
                 self._jobs.extend(self._handover.begin(command, token, now_ms))
             case AlterConfigs():
                 self._jobs.append(self._alter_configs(command, token))
+            case AlterUsers():
+                self._jobs.append(self._users.alter(command, token))
+            case AlterQuotas():
+                self._jobs.append(self._quotas.alter(command, token))
             case _:
                 raise AssertionError(f"unknown command {command}")
 
@@ -350,7 +373,7 @@ class _Term:
             try:
                 _refuse_repeated(resource, twice)
                 entity = entity_of(resource, self.outstanding.state)
-                present = self._overrides(entity)
+                present = self._configs.overrides(entity)
                 overrides = edited(resource, present)
             except KafkaError as refusal:
                 outcomes.append(
@@ -359,56 +382,7 @@ class _Term:
                 continue
             outcomes.append(ConfigOutcome(resource.kind, resource.name))
             if not command.validate_only:
-                self._store_config(entity, present, overrides, token)
+                self._configs.store(entity, overrides, token)
+                if any(present.get(key) != overrides.get(key) for key in (UNCLEAN, MIN_INSYNC)):
+                    self._jobs.append(self._elections.elect_leaders())
         self.outstanding.decided(token, outcomes)
-
-    def _overrides(self, entity: tuple[str, str]) -> dict[str, str]:
-        kind, name = entity
-        if kind == "topics":
-            return self.outstanding.state.topics[name].config
-        return self.outstanding.state.broker_configs.get(name, {})
-
-    def _store_config(
-        self,
-        entity: tuple[str, str],
-        present: dict[str, str],
-        overrides: dict[str, str],
-        token: int,
-    ) -> None:
-        kind, name = entity
-        state = self.outstanding.state
-        self.outstanding.report(_changed_configs(kind, name, present, overrides))
-        if kind == "topics":
-            state.topics[name].config = overrides
-        else:
-            state.broker_configs[name] = overrides
-        path, data = config_path(kind, name), encode_config(overrides)
-        write = Set(path, data) if path in state.config_nodes else Create(path, data)
-        state.config_nodes.add(path)
-        notice = Create(CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequential=True)
-        self.outstanding.hold(token)
-        self.outstanding.write([write, notice], AwaitConfigChange(token))
-        if present.get(UNCLEAN) != overrides.get(UNCLEAN):
-            self._jobs.append(self._elections.elect_leaders())
-
-
-def _changed_configs(
-    kind: str, name: str, present: Mapping[str, str], overrides: Mapping[str, str]
-) -> str:
-    """Return a log line with what was set and unset."""
-    changes = [
-        f"{key}={_logged(kind, key, value)}"
-        for key, value in overrides.items()
-        if present.get(key) != value
-    ]
-    changes += [f"{key} unset" for key in present if key not in overrides]
-    whose = "all brokers" if name == DEFAULT_ENTITY else f"{kind.removesuffix('s')} {name!r}"
-    return f"configs of {whose} changed: {', '.join(changes) or 'nothing'}"
-
-
-def _logged(kind: str, key: str, value: str) -> str:
-    if kind == "topics":
-        return repr(value)
-    row = BrokerSettings.dynamic_key(key)
-    shown = repr("[hidden]" if row.sensitive else value)
-    return f"{shown} (has no effect here: {row.idle})" if row.idle else shown

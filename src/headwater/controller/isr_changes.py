@@ -2,7 +2,10 @@
 
 A proposal names the state that it is based on: broker epoch, leader epoch and partition epoch. The set
 is stored only over exactly that state. Each member must be alive in the broker epoch that the leader
-has seen (KIP-903): a broker that restarted since then may have lost records.
+has seen (KIP-903): a broker that restarted since then may have lost records. A broker joins a set only
+once its epoch is stored: the next controller would take it for a broker that has lost records.
+
+A follower whose disk is full or has failed proposes an empty set: the stored one without itself.
 """
 
 from collections.abc import Iterator
@@ -67,6 +70,8 @@ class IsrChanges:
         partition = topic.partitions.get(proposal.partition)
         if partition is None:
             return IsrOutcome(E.UNKNOWN_TOPIC_OR_PARTITION)
+        if not proposal.isr and leader != partition.leader:
+            return self._leave(leader, proposal, topic.name, partition, step)
         error = _fenced(leader, proposal, partition)
         if error is E.NONE and _is_stored(proposal, partition):
             step.repeated = True
@@ -75,17 +80,41 @@ class IsrChanges:
         if error is not E.NONE:
             return IsrOutcome(error)
         at = TopicPartition(topic.name, proposal.partition)
-        partition.isr = tuple(broker for broker, _ in proposal.isr)
-        if leader in partition.isr:
+        isr = tuple(broker for broker, _ in proposal.isr)
+        if leader in isr:
+            self._elections.adopt_isr(topic.name, partition, isr)
             partition.recovering = proposal.recovering
             partition.controller_epoch = self._outstanding.epoch
             step.add(at, partition)
         else:
+            partition.isr = isr  # without its disk the leader is not eligible, either
             self._elections.install(at, partition, elect(partition, self._state))
             self._outstanding.report(
                 f"broker {leader} cannot write {at}: broker {partition.leader} leads it now"
             )
             step.given_up.add(at, partition)
+        return _outcome(partition)
+
+    def _leave(
+        self,
+        follower: int,
+        proposal: IsrProposal,
+        topic: str,
+        partition: PartitionRegistration,
+        step: "_Step",
+    ) -> IsrOutcome:
+        """Remove a follower that cannot write; without its disk it is not eligible, either."""
+        error = _overtaken(proposal, partition)
+        if error is not E.NONE:
+            return IsrOutcome(error)
+        isr = tuple(broker for broker in partition.isr if broker != follower)
+        if isr == partition.isr or not isr:
+            step.repeated = True
+            return _outcome(partition)
+        at = TopicPartition(topic, proposal.partition)
+        self._outstanding.report(f"broker {follower} cannot write {at}: it leaves the in-sync set")
+        partition.isr, partition.controller_epoch = isr, self._outstanding.epoch
+        step.add(at, partition)
         return _outcome(partition)
 
     def _refusal(self, leader: int, proposal: IsrProposal, partition: PartitionRegistration) -> E:
@@ -101,10 +130,12 @@ class IsrChanges:
         if partition.caught_up and (isr - set(partition.isr)) & set(partition.removing):
             return E.INELIGIBLE_REPLICA  # it is being deleted
         for broker, epoch in proposal.isr:
-            if broker in self._state.shutting_down and broker not in partition.isr:
+            live = self._state.brokers.get(broker)
+            if live is None or epoch not in (ANY_EPOCH, live.epoch):
                 return E.INELIGIBLE_REPLICA
-            if broker not in self._state.brokers or not (
-                epoch == ANY_EPOCH or self._is_live(broker, epoch)
+            if broker not in partition.isr and (
+                broker in self._state.shutting_down
+                or self._state.stored_epochs.get(broker) != live.epoch
             ):
                 return E.INELIGIBLE_REPLICA
         return E.NONE
@@ -125,13 +156,20 @@ class _Step(StateBatch):
 
 
 def _fenced(leader: int, proposal: IsrProposal, partition: PartitionRegistration) -> E:
+    error = _overtaken(proposal, partition)
+    if error is E.NONE and leader != partition.leader:
+        return E.INVALID_REQUEST
+    return error
+
+
+def _overtaken(proposal: IsrProposal, partition: PartitionRegistration) -> E:
     if proposal.leader_epoch > partition.leader_epoch or (
         proposal.partition_epoch > partition.version
     ):
         return E.NOT_CONTROLLER  # only a newer controller can have sent that state
     if proposal.leader_epoch < partition.leader_epoch:
         return E.FENCED_LEADER_EPOCH
-    return E.NONE if leader == partition.leader else E.INVALID_REQUEST
+    return E.NONE
 
 
 def _is_stored(proposal: IsrProposal, partition: PartitionRegistration) -> bool:
@@ -147,4 +185,5 @@ def _outcome(partition: PartitionRegistration) -> IsrOutcome:
         partition.version,
         partition.isr,
         partition.recovering,
+        partition.elr,
     )

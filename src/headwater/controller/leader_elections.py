@@ -9,17 +9,24 @@ from headwater.config.keys import ConfigError
 from headwater.config.topic import TopicSettings
 from headwater.controller.continuations import (
     EndIntroduction,
-    Nothing,
+    NoteEpochs,
     Release,
     RememberEpochs,
 )
 from headwater.controller.control_requests import FULL, leader_and_isr
-from headwater.controller.election import Election, elect, needs_election, surviving_isr
+from headwater.controller.election import (
+    Election,
+    elect,
+    eligible_beside,
+    needs_election,
+    surviving_isr,
+)
 from headwater.controller.outstanding import Outstanding
 from headwater.controller.state import NOT_STORED, LiveBroker, PartitionRegistration
 from headwater.controller.store.metadata_store import Create, Op, Set
 from headwater.controller.store.znodes import (
     BROKER_EPOCHS,
+    DEFAULT_ENTITY,
     StateNode,
     encode_broker_epochs,
     partitions_path,
@@ -35,6 +42,7 @@ SHOWN = 10
 """How many partitions a log line names."""
 
 UNCLEAN = "unclean.leader.election.enable"
+MIN_INSYNC = "min.insync.replicas"
 
 
 class StateBatch:
@@ -43,9 +51,11 @@ class StateBatch:
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.changed: list[TopicPartition] = []
-        # The partitions that have just lost their leader, or their last in-sync replica.
+        # The partitions that have just lost their leader, or the last replica with every record, and
+        # those whose new leader may have lost records.
         self.leaderless: list[TopicPartition] = []
         self.bereft: list[TopicPartition] = []
+        self.lossy: list[TopicPartition] = []
 
     @property
     def full(self) -> bool:
@@ -108,7 +118,7 @@ class LeaderElections:
     def leaders_written(self, remembered: RememberEpochs) -> None:
         """Store the brokers' epochs: no leader or in-sync set of an earlier epoch is left."""
         data = encode_broker_epochs(dict(remembered.epochs))
-        self._outstanding.write([Set(BROKER_EPOCHS, data)], Nothing())
+        self._outstanding.write([Set(BROKER_EPOCHS, data)], NoteEpochs(remembered.epochs))
 
     def _introduce(self, joined: LiveBroker) -> Iterator[None]:
         """Send the full state to a broker that joined; it gets states in flight with the other brokers."""
@@ -141,12 +151,15 @@ class LeaderElections:
         for seen, at in enumerate(list(self._state.partitions()), 1):
             partition = self._state.partition(at)
             had_leader = partition is not None and partition.leader != NO_LEADER
-            if partition is not None and self._elect_if_needed(at, partition):
+            elected = None if partition is None else self._elect_if_needed(at, partition)
+            if partition is not None and elected is not None:
                 batch.add(at, partition)
-                if not partition.isr:
+                if not partition.isr and not partition.elr:
                     batch.bereft.append(at)
                 elif had_leader and partition.leader == NO_LEADER:
                     batch.leaderless.append(at)
+                elif elected.lossy and len(partition.replicas) > 1:
+                    batch.lossy.append(at)
             if batch.full:
                 self._write(batch)
                 batch = StateBatch()
@@ -158,7 +171,7 @@ class LeaderElections:
     def _write(self, batch: StateBatch) -> None:
         if batch.leaderless:
             self._outstanding.report(
-                f"no leader for {_listed(batch.leaderless)}: none of their in-sync replicas is live; "
+                f"no leader for {_listed(batch.leaderless)}: none of their in-sync or eligible replicas is live; "
                 "start their brokers, or accept losses with an unclean election",
                 loud=True,
             )
@@ -168,48 +181,90 @@ class LeaderElections:
                 "accept what the other replicas lack with an unclean election",
                 loud=True,
             )
+        if batch.lossy:
+            self._outstanding.report(
+                f"the last known leader leads {_listed(batch.lossy)}: every replica that had all records "
+                "is back after a power failure or without log dirs; compare with the sources of the data",
+                loud=True,
+            )
         if batch.changed:
             self._outstanding.write_partitions(batch.ops, batch.changed)
 
-    def _elect_if_needed(self, at: TopicPartition, partition: PartitionRegistration) -> bool:
-        """Change the leader or the in-sync set if necessary; return whether they changed."""
+    def _elect_if_needed(
+        self, at: TopicPartition, partition: PartitionRegistration
+    ) -> Election | None:
+        """Change the leader, the in-sync set or the eligible replicas if necessary."""
         if partition.version == NOT_STORED:
-            self.first_leader(partition)
-            return True
+            return self.first_leader(partition)
         if needs_election(partition, self._state):
             elected = elect(partition, self._state, unclean=self._unclean_allowed(at.topic))
-            if elected.leader == partition.leader == NO_LEADER and elected.isr == partition.isr:
-                return False
+            stays = elected.leader == partition.leader == NO_LEADER
         else:
-            isr = surviving_isr(partition, self._state)
-            if isr == partition.isr:
-                return False
-            elected = Election(partition.leader, isr)
+            elected = Election(partition.leader, surviving_isr(partition, self._state))
+            stays = True
+        stays = stays and elected.isr == partition.isr
+        if stays and self._eligible(at.topic, partition, elected.isr) == partition.elr:
+            return None
         self.install(at, partition, elected)
-        return True
+        return elected
 
     def install(
         self, at: TopicPartition, partition: PartitionRegistration, elected: Election
     ) -> None:
         """Apply a new leader or in-sync set, under a higher leader epoch."""
         if elected.unclean:
+            self._outstanding.unclean_elections += 1
             self._outstanding.report(
                 f"UNCLEAN ELECTION: broker {elected.leader} leads {at} now and was not in sync; "
                 f"records that only {list(partition.isr) or 'lost log dirs'} had are lost",
                 loud=True,
             )
-        partition.leader, partition.isr = elected.leader, elected.isr
+        self.adopt_isr(at.topic, partition, elected.isr)
+        if elected.unclean:
+            partition.elr = ()
+        if elected.leader != NO_LEADER:
+            partition.last_known_leader = NO_LEADER
+        elif partition.leader != NO_LEADER:
+            partition.last_known_leader = partition.leader
+        if self._state.has_lost_log_dirs(partition.last_known_leader):
+            partition.last_known_leader = NO_LEADER
+        partition.leader = elected.leader
         partition.recovering = partition.recovering or elected.unclean
         partition.leader_epoch += 1
         partition.controller_epoch = self._outstanding.epoch
 
-    def first_leader(self, partition: PartitionRegistration) -> None:
+    def adopt_isr(self, topic: str, partition: PartitionRegistration, isr: tuple[int, ...]) -> None:
+        """Change the in-sync set, and with it the eligible leader replicas."""
+        partition.elr = self._eligible(topic, partition, isr)
+        partition.isr = isr
+
+    def _eligible(
+        self, topic: str, partition: PartitionRegistration, isr: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        if not partition.elr and set(partition.isr) <= set(isr):
+            return ()
+        needed = min(self._min_insync(topic), len(partition.replicas))
+        return eligible_beside(partition, isr, self._state, needed)
+
+    def _min_insync(self, topic: str) -> int:
+        """The min.insync.replicas of the topic, or the least that a broker may have for it."""
+        own = self._state.topics[topic].config.get(MIN_INSYNC)
+        if own is not None:
+            return _parsed_min_insync(own)
+        least, configs = self._outstanding.settings.min_insync_replicas, self._state.entity_configs
+        for name in (DEFAULT_ENTITY, *map(str, self._state.brokers)):
+            text = configs.get(("brokers", name), {}).get(MIN_INSYNC)
+            least = least if text is None else min(least, _parsed_min_insync(text))
+        return least
+
+    def first_leader(self, partition: PartitionRegistration) -> Election:
         """Elect the first leader of a partition without records: every live replica is in sync."""
         live = [broker for broker in partition.replicas if broker in self._state.brokers]
         partition.leader = live[0] if live else NO_LEADER
         partition.isr = tuple(live) or partition.replicas
         partition.leader_epoch = 0
         partition.controller_epoch = self._outstanding.epoch
+        return Election(partition.leader, partition.isr)
 
     def _unclean_allowed(self, topic: str) -> bool:
         own = self._state.topics[topic].config.get(UNCLEAN)
@@ -219,6 +274,14 @@ class LeaderElections:
             return bool(TopicSettings.key(UNCLEAN).parse(own))
         except ConfigError:
             return False
+
+
+def _parsed_min_insync(text: str) -> int:
+    try:
+        value = TopicSettings.key(MIN_INSYNC).parse(text)
+    except ConfigError:
+        return 1
+    return value if isinstance(value, int) else 1
 
 
 def _listed(partitions: Sequence[TopicPartition]) -> str:

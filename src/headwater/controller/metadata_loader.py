@@ -22,6 +22,7 @@ from headwater.controller.store.znodes import (
     BrokerNode,
     StateNode,
     TopicNode,
+    clients_of_user,
     config_path,
     decode_broker_epochs,
     decode_config,
@@ -121,23 +122,31 @@ class _TopicLoader:
         self._reads = BatchedReads(store, self._ended)
         self._reads.get(BROKER_EPOCHS, self._broker_epochs)
         self._reads.children(DELETED_TOPICS, self._deleted.extend)
-        self._reads.children("/config/topics", partial(self._config_names, "topics"))
-        self._reads.children("/config/brokers", partial(self._config_names, "brokers"))
+        for kind in ("topics", "brokers", "users", "clients", "ips"):
+            self._reads.children(f"/config/{kind}", partial(self._config_names, kind))
         self._reads.children(TOPICS, self._topic_names)
 
     def _broker_epochs(self, node: Znode) -> None:
         self._state.known_epochs.update(decode_broker_epochs(node.data))
 
     def _config_names(self, kind: str, segments: list[str]) -> None:
-        for segment in segments:
-            name = unquote_entity(segment)
-            self._reads.get(config_path(kind, name), partial(self._config, kind, name))
+        names = map(unquote_entity, segments)
+        self._reads.get_all(
+            (config_path(kind, name), partial(self._config, kind, name)) for name in names
+        )
 
     def _config(self, kind: str, name: str, node: Znode) -> None:
         path = config_path(kind, name)
         self._state.config_nodes.add(path)
         overrides = decode_config(path, node.data)
-        (self._configs if kind == "topics" else self._state.broker_configs)[name] = overrides
+        if kind == "topics":
+            self._configs[name] = overrides
+        else:
+            self._state.entity_configs[kind, name] = overrides
+        if kind == "users" and node.stat.num_children:
+            clients = clients_of_user(name)
+            self._state.config_nodes.add(f"/config/{clients}")
+            self._reads.children(f"/config/{clients}", partial(self._config_names, clients))
 
     def _topic_names(self, names: list[str]) -> None:
         for name in names:
@@ -179,4 +188,5 @@ def _apply_state(topic: str, index: int, partition: PartitionRegistration, node:
         state.isr,
     )
     partition.controller_epoch, partition.recovering = state.controller_epoch, state.recovering
+    partition.elr, partition.last_known_leader = state.elr, state.last_known_leader
     partition.version = node.stat.version

@@ -72,6 +72,7 @@ class Outstanding:
         self.epoch = elected.controller_epoch
         self.effects: list[Effect] = []
         self.ticket = first_ticket
+        self.unclean_elections = 0
         self._check = Check(CONTROLLER_EPOCH, elected.epoch_version)
         self.writes: dict[int, AfterWrite] = {}
         # Steps that wait for all writes up to a ticket.

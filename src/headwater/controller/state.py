@@ -44,6 +44,10 @@ class PartitionRegistration:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     recovering: bool = False
+    elr: tuple[int, ...] = ()
+    """The eligible leader replicas: not in sync, but with every committed record (KIP-966)."""
+    last_known_leader: int = NO_LEADER
+    """The last leader of a partition that has none."""
 
     @property
     def moving(self) -> bool:
@@ -68,7 +72,13 @@ class PartitionRegistration:
     def state_node(self) -> StateNode:
         """The state node to write."""
         return StateNode(
-            self.leader, self.leader_epoch, self.isr, self.controller_epoch, self.recovering
+            self.leader,
+            self.leader_epoch,
+            self.isr,
+            self.controller_epoch,
+            self.recovering,
+            self.elr,
+            self.last_known_leader,
         )
 
 
@@ -96,10 +106,13 @@ class ClusterState:
     known_epochs: dict[int, int] = field(default_factory=dict)
     """By broker: the epoch that its leaderships and in-sync memberships refer to. A broker with another
     epoch has restarted, or lost its session, since they were written."""
+    stored_epochs: dict[int, int] = field(default_factory=dict)
+    """The known epochs as the next controller finds them."""
     shutting_down: set[int] = field(default_factory=set)
     """The live brokers in a controlled shutdown."""
     topics: dict[str, TopicState] = field(default_factory=dict)
-    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    entity_configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    """The overrides of brokers, users, clients and addresses, by the type and the name of their node below /config."""
     config_nodes: set[str] = field(default_factory=set)
     """The existing paths below /config: writes set these and create all others."""
     by_metric_name: dict[str, str] = field(default_factory=dict)

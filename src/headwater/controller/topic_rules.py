@@ -27,6 +27,7 @@ class ControllerSettings:
 
     num_partitions: int = 1
     default_replication_factor: int = 1
+    min_insync_replicas: int = 1
     unclean_leader_election: bool = False
     delete_topic_enable: bool = True
     inter_broker_listener: str = "PLAINTEXT"

@@ -60,7 +60,7 @@ class Following:
         partition_log = self._replica.log
         end = partition_log.log_end_offset
         epoch = partition_log.epochs.epoch_at(end - 1)
-        return LogPosition(end, epoch, partition_log.log_start_offset)
+        return LogPosition(end, epoch, partition_log.durable_start)
 
     def append(
         self, batches: Buffer, leader_epoch: int, high_watermark: int, leader_log_start: int = 0
@@ -90,6 +90,7 @@ class Following:
         committed = min(leader_log_start, replica.high_watermark)
         if committed > partition_log.log_start_offset:
             partition_log.advance_start(committed)
+            replica.host.start_moved(replica)
         return partition_log.staging.end_offset
 
     def _require_follower(self, leader_epoch: int) -> None:

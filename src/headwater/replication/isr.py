@@ -1,6 +1,17 @@
 """Tracks how far each follower has fetched, and whether it is in sync (KIP-16, KIP-497)."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class IsrState(NamedTuple):
+    """How complete an in-sync set is."""
+
+    under_replicated: bool
+    under_min: bool
+    """Whether acks=all is refused."""
+    at_min: bool
+    """Whether acks=all is refused if one more replica leaves the set."""
 
 
 @dataclass(slots=True)

@@ -17,3 +17,5 @@ class LeaderAndIsr(NamedTuple):
     isr: tuple[int, ...]
     is_new: bool = True
     """Whether the partition was just created; the log of an older one may be on an offline disk."""
+    elr: tuple[int, ...] = ()
+    """The eligible leader replicas (KIP-966)."""

@@ -1,10 +1,11 @@
 """The leader's side of a replica: how far its followers are, and which are in sync."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.errors import E, KafkaError
 from headwater.replication.effects import ProposeIsr
+from headwater.replication.isr import IsrState
 
 if TYPE_CHECKING:
     from headwater.replication.replica import Replica
@@ -65,9 +66,9 @@ class Leading:
         return -max(near)[1] if near else partition.node_id
 
     def low_watermark(self, live: Container[int]) -> int:
-        """Return the least log start of the live replicas."""
+        """Return the least log start of the live replicas that a power cut cannot undo."""
         replica = self._replica
-        return replica.partition.low_watermark(replica.log.log_start_offset, live)
+        return replica.partition.low_watermark(replica.log.durable_start, live)
 
     def broker_epoch(self, follower: int) -> int:
         """Return the registration of a follower's broker, -1 if it is not known."""
@@ -89,6 +90,7 @@ class Leading:
         if not 0 <= offset <= replica.high_watermark:
             raise KafkaError(E.OFFSET_OUT_OF_RANGE)
         replica.log.advance_start(offset)
+        replica.host.start_moved(replica)
         replica.wake_watchers()  # followers delete them too
 
     # -- the in-sync set
@@ -96,8 +98,8 @@ class Leading:
     def check_lag(self) -> None:
         """Propose to drop followers from the in-sync set that have been behind for too long.
 
-        A leader whose disk is full or has failed proposes the set without itself instead: another
-        replica must lead.
+        A replica whose disk is full or has failed proposes the set without itself instead: another one
+        must lead, and records are committed without this one.
         """
         replica = self._replica
         if replica.refusal is not None:
@@ -105,17 +107,29 @@ class Leading:
         else:
             replica.carry_out(replica.partition.lag_checked(replica.host.now_ms()))
 
+    @property
+    def in_sync(self) -> Collection[int]:
+        """Return the brokers of the stored in-sync set."""
+        return self._replica.partition.isr
+
+    @property
+    def isr_state(self) -> IsrState:
+        """Return how complete the in-sync set is."""
+        return self._replica.partition.isr_state
+
     def proposes(self, proposal: ProposeIsr) -> bool:
         """Return whether the in-sync set is still what this leader proposes."""
         return self._replica.partition.proposes(proposal)
 
-    def isr_stored(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
+    def isr_stored(
+        self, isr: Sequence[int], leader_epoch: int, partition_epoch: int, elr: Sequence[int] = ()
+    ) -> None:
         """The controller stored an in-sync set, proposed here or not."""
         replica = self._replica
         if replica.is_leader and leader_epoch == replica.leader_epoch:
             before = replica.partition.partition_epoch
             now_ms = replica.host.now_ms()
-            replica.carry_out(replica.partition.isr_stored(now_ms, isr, partition_epoch))
+            replica.carry_out(replica.partition.isr_stored(now_ms, isr, partition_epoch, elr))
             if partition_epoch > before:
                 replica.wake_watchers()
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from headwater.errors import E, KafkaError
 from headwater.log.descriptors import EXHAUSTED
 from headwater.log.future_logs import FutureLog, common_end, remove_mark
-from headwater.log.log_dir import LogDir
+from headwater.log.log_dir import LogDir, dir_at
 from headwater.log.partition_log import PartitionLog
 from headwater.log.retirement import Retirement
 from headwater.log.slices import FileSlice
@@ -100,7 +100,7 @@ class LogDirMoves:
         A replica that does not exist yet is created there.
         """
         replicas, log_dirs = self.host.replicas, self.host.replicas.log_dirs
-        log_dir = log_dirs.dir_at(path)
+        log_dir = dir_at(log_dirs.dirs, path)
         replica = replicas.get(*at)
         if replica is None:
             if replicas.is_offline(*at):
@@ -321,7 +321,7 @@ class _Move:
     def _complete(self, piece: FileSlice | None) -> None:
         self._copy(piece)
         with _writing_copy():
-            self._future.mark(self._host.files)
+            self._future.mark(self._host.files, self.replica.log.log_start_offset)
 
     def _let_go(self) -> None:
         """Flush again, and go on with the move."""
@@ -339,7 +339,7 @@ class _Move:
         current, copy = self.replica.log, self._future.log
         log_dirs = self._host.replicas.log_dirs
         try:
-            if not self._copy_rest():
+            if not self._copy_rest() or current.log_start_offset > copy.noted_start:
                 self._run(partial(self._complete, self._next_piece()), self._exchange, holding=True)
                 return
             if copy.log_end_offset != current.log_end_offset:

@@ -2,8 +2,9 @@
 
 A pure state machine: inputs in the past tense, effects out. It never reads a clock, a file or a socket,
 and supports any number of replicas. Invariants: the high watermark never goes back while this replica
-leads, and never passes the end of a replica that is, or may soon be, in the in-sync set; a change of
-that set takes effect only once the controller has stored it.
+leads, and never passes the end of a replica that is, or may soon be, in the in-sync set; it waits
+while there are eligible leader replicas, or fewer in-sync ones than min.insync.replicas (KIP-966); a
+change of these sets takes effect only once the controller has stored it.
 """
 
 from collections.abc import Container, Sequence
@@ -12,10 +13,12 @@ from enum import Enum
 from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH, NO_LEADER
 from headwater.replication.effects import NOTHING, AdvanceHW, Effect, ProposeIsr
-from headwater.replication.isr import FollowerProgress
+from headwater.replication.isr import FollowerProgress, IsrState
 
 NEVER_MS = -(1 << 62)
 """A time before every other."""
+LEAVE: frozenset[int] = frozenset()
+"""The in-sync set that a follower proposes: the stored one without itself."""
 
 
 class Role(Enum):
@@ -34,6 +37,7 @@ class Partition:
     """Leadership and commitment of one partition."""
 
     __slots__ = (
+        "elr",
         "enough_in_sync",
         "followers",
         "high_watermark",
@@ -67,6 +71,7 @@ class Partition:
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.isr: frozenset[int] = frozenset()
+        self.elr: frozenset[int] = frozenset()
         self.proposed_isr: frozenset[int] | None = None
         self.followers: dict[int, FollowerProgress] = {}
         self.high_watermark = 0
@@ -83,6 +88,7 @@ class Partition:
         isr: Sequence[int],
         log_end: int,
         epoch_start: int | None = None,
+        elr: Sequence[int] = (),
     ) -> Sequence[Effect]:
         """The controller made this replica the leader (or confirmed it).
 
@@ -93,7 +99,7 @@ class Partition:
             self.leader_epoch_start = log_end if epoch_start is None else epoch_start
             self.followers = {}
         self.role, self.leader = _LEADER, self.node_id
-        self._apply_state(leader_epoch, partition_epoch, replicas, isr)
+        self._apply_state(leader_epoch, partition_epoch, replicas, isr, elr)
         self.log_end = log_end
         for replica in replicas:
             if replica != self.node_id:
@@ -117,11 +123,16 @@ class Partition:
         self._apply_state(leader_epoch, partition_epoch, replicas, isr)
 
     def _apply_state(
-        self, leader_epoch: int, partition_epoch: int, replicas: Sequence[int], isr: Sequence[int]
+        self,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: Sequence[int],
+        isr: Sequence[int],
+        elr: Sequence[int] = (),
     ) -> None:
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
-        self.replicas, self.isr = tuple(replicas), frozenset(isr)
+        self.replicas, self.isr, self.elr = tuple(replicas), frozenset(isr), frozenset(elr)
         self.proposed_isr = None
         self._count_in_sync()
 
@@ -189,6 +200,8 @@ class Partition:
 
     def lag_checked(self, now_ms: int) -> Sequence[Effect]:
         """Drop followers that have been behind for longer than the limit."""
+        if self.role is not _LEADER:
+            self.proposed_isr = None  # the disk takes writes: a follower may leave the set again
         if self.role is not _LEADER or self.proposed_isr is not None:
             return NOTHING
         late = {
@@ -199,17 +212,29 @@ class Partition:
         return [self._propose(self.isr - late)] if late else NOTHING
 
     def write_refused(self) -> Sequence[Effect]:
-        """The disk takes no more writes here: let another in-sync replica lead, if there is one."""
-        others = self.isr - {self.node_id}
-        if self.role is not _LEADER or self.proposed_isr is not None or not others:
-            return NOTHING
-        return [self._propose(others)]
+        """The disk takes no more writes here: let another in-sync replica lead, if there is one.
 
-    def isr_stored(self, now_ms: int, isr: Sequence[int], partition_epoch: int) -> Sequence[Effect]:
-        """The controller stored the set; it takes effect now."""
+        A follower leaves the in-sync set: records are committed without it. It does not know the set of
+        now, so it proposes none (`LEAVE`).
+        """
+        if self.proposed_isr is not None or self.role is Role.NONE:
+            return NOTHING
+        if self.role is Role.FOLLOWER:
+            return [self._propose(LEAVE)]
+        others = self.isr - {self.node_id}
+        return [self._propose(others)] if others else NOTHING
+
+    def isr_stored(
+        self, now_ms: int, isr: Sequence[int], partition_epoch: int, elr: Sequence[int] = ()
+    ) -> Sequence[Effect]:
+        """The controller stored the sets; they take effect now."""
         if partition_epoch <= self.partition_epoch:
             return NOTHING
-        self.isr, self.partition_epoch, self.proposed_isr = frozenset(isr), partition_epoch, None
+        for left in self.isr.difference(isr):
+            if left in self.followers:
+                self.followers[left].caught_up_ms = NEVER_MS  # it is not about to join
+        self.isr, self.elr = frozenset(isr), frozenset(elr)
+        self.partition_epoch, self.proposed_isr = partition_epoch, None
         self._count_in_sync()
         return self._advance(now_ms)
 
@@ -228,7 +253,7 @@ class Partition:
     def proposes(self, proposal: ProposeIsr) -> bool:
         """Return whether the outcome of this proposal is what the partition waits for."""
         return (
-            self.role is _LEADER
+            self.role is (_LEADER if proposal.isr else Role.FOLLOWER)
             and proposal.isr == self.proposed_isr
             and proposal.leader_epoch == self.leader_epoch
             and proposal.partition_epoch == self.partition_epoch
@@ -239,9 +264,19 @@ class Partition:
         self.min_insync = min_insync
         self._count_in_sync()
 
+    @property
+    def _needed_in_sync(self) -> int:
+        return min(self.min_insync, max(1, len(self.replicas)))
+
     def _count_in_sync(self) -> None:
-        needed = min(self.min_insync, max(1, len(self.replicas)))
-        self.enough_in_sync = len(self.isr) >= needed
+        self.enough_in_sync = len(self.isr) >= self._needed_in_sync
+
+    @property
+    def isr_state(self) -> IsrState:
+        """Return how complete the in-sync set is."""
+        replicas, in_sync = len(self.replicas), len(self.isr)
+        at_min = replicas > 1 and in_sync == self._needed_in_sync
+        return IsrState(in_sync < replicas, not self.enough_in_sync, at_min)
 
     def low_watermark(self, log_start: int, live: Container[int]) -> int:
         """Return the smallest log start of the live replicas: none of them has records below it."""
@@ -269,7 +304,7 @@ class Partition:
         if self.role is not _LEADER:
             # A follower does not know the others' log ends: it uses the leader's high watermark.
             return self._raise_to(min(self.leader_high_watermark, self.log_end))
-        if not self.enough_in_sync:
+        if not self.enough_in_sync or self.elr:
             return NOTHING
         mark = self.log_end
         for replica, progress in self.followers.items():

@@ -134,6 +134,7 @@ class Replica:
                 decided.isr,
                 self.flushes.durable_end,
                 self.log.log_end_offset,
+                decided.elr,
             )
         )
         self.wake_watchers()

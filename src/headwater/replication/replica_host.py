@@ -99,5 +99,8 @@ class ReplicaHost(Protocol):
     def propose_isr(self, replica: "Replica", proposal: ProposeIsr) -> None:
         """Send a change of the in-sync set to the controller."""
 
+    def start_moved(self, replica: "Replica") -> None:
+        """The start of the log moved: the log is flushed up to there and the checkpoint written soon."""
+
     def storage_failed(self, replica: "Replica", failure: OSError, *, flushing: bool) -> None:
         """A write or a flush failed."""

@@ -90,6 +90,11 @@ class Replicas:
         offline = self._offline.get(TopicPartition(topic, partition))
         return KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION) if offline is None else offline.why
 
+    @property
+    def unopened(self) -> int:
+        """Return how many partitions should be served here but have no replica."""
+        return sum(self.get(*at) is None for at in self._offline)
+
     def is_offline(self, topic: str, partition: int) -> bool:
         """Return whether the partition should be served here but could not be opened."""
         replica = self.get(topic, partition)

@@ -3,8 +3,10 @@
 from headwater.log import retention
 from headwater.log.compaction.dirtiness import Dirtiness, measure
 from headwater.log.partition_log import PartitionLog
+from headwater.log.presence import Presence
 from headwater.log.producers import ProducerStateEntry
 from headwater.log.retention import RetentionStep
+from headwater.log.segment import Segment
 from headwater.replication.partition import Partition
 
 
@@ -28,8 +30,22 @@ class Upkeep:
         return self._log.size
 
     @property
+    def segment_count(self) -> int:
+        return len(self._log.segments)
+
+    @property
     def file_delete_delay_ms(self) -> int:
         return self._log.settings.file_delete_delay_ms
+
+    @property
+    def start_is_flushed(self) -> bool:
+        """Return whether the disk has everything below the log's start: only then it can be stored."""
+        return self._log.recovery_point >= self._log.log_start_offset
+
+    @property
+    def start_is_stored(self) -> bool:
+        """Return whether a power cut brings back no record below the log's start."""
+        return self._log.durable_start == self._log.log_start_offset
 
     def retain(self, now_ms: int, *, may_roll: bool) -> RetentionStep:
         """Drop some of the segments that have expired."""
@@ -53,6 +69,21 @@ class Upkeep:
     def should_be_cleaned(self, found: Dirtiness) -> bool:
         """Return whether a log as dirty as this is worth a pass."""
         return found.needs_pass(self._log.settings.min_cleanable_dirty_ratio)
+
+    @property
+    def sealed_segments(self) -> list[Segment]:
+        """All segments but the active one."""
+        return list(self._log.segments)[:-1]
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Return whether compaction may have removed offsets."""
+        return self._log.settings.compacted or self._log.cleaned_end > 0
+
+    @property
+    def presence(self) -> Presence:
+        """Enter it to use names in the log's folder."""
+        return self._log.presence
 
     def pop_garbage(self) -> list[str]:
         """Remove and return the paths of dropped files, which may be unlinked after a while."""

@@ -2,10 +2,12 @@
 
 import errno
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from headwater.broker.config_changes import ConfigChanges
+from headwater.broker.quota_nodes import entity_at
 from headwater.broker.registration import Registration, prepare_store
 from headwater.controller.channel_loop import Channels
 from headwater.controller.commands import Command
@@ -16,6 +18,8 @@ from headwater.controller.store.metadata_store import Stat
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.seams.files import Buffer
+from headwater.security.quotas import QuotaTable, stored_quotas
+from headwater.security.scram_users import ScramUsers
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -124,7 +128,7 @@ class MemoryFiles:
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         data = b"".join(buffers)
         content = self.content[self._open[fd]]
-        if self.full:
+        if self.full and offset + len(data) > len(content):
             content[offset:] = data[:7]
             raise OSError(errno.ENOSPC, "no space left")
         content[offset : offset + len(data)] = data
@@ -184,6 +188,9 @@ class OneBroker:
         """A list while the broker takes its time to apply messages."""
         self.topic_configs: dict[str, dict[str, str]] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
+        self.user_configs: dict[str, dict[str, str]] = {}
+        self.quotas = SimpleNamespace(table=QuotaTable())
+        self.users = ScramUsers(b"a secret of the cluster")
         self.epoch = -1
         self.cluster_id = self.call(lambda reply: prepare_store(self.store, "a-cluster", reply))
         node = BrokerNode(0, (BrokerEndpoint("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),))
@@ -195,6 +202,7 @@ class OneBroker:
             0,
             lambda name, overrides: self.topic_configs.update({name: dict(overrides)}),
             lambda scope, overrides: self.broker_configs.update({scope: dict(overrides)}),
+            self._client_changed,
         )
         self.configs.start(lambda: None)
         self.channels = Channels(self.loop.call_soon, no_other_broker)
@@ -218,6 +226,13 @@ class OneBroker:
 
     def _registered(self, stat: Stat) -> None:
         self.epoch = stat.czxid
+
+    def _client_changed(self, kind: str, name: str, overrides: Mapping[str, str]) -> None:
+        entity = entity_at(kind, name)
+        self.quotas.table.set(entity, stored_quotas(entity, overrides))
+        if kind == "users":
+            self.user_configs[name] = dict(overrides)
+            assert self.users.replace(name, overrides) == []
 
     def _receive(self, message: Any, reply: Callable[[Any], None]) -> None:
         """As a broker must: overrides are known before a log is opened, and forgotten with it."""

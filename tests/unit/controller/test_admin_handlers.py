@@ -9,7 +9,7 @@ from headwater.broker.apis import SERVED
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
-from headwater.errors import E
+from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS
 from headwater.security.acls import OPERATIONS_ON, AclOperation, AclResourceType
 from headwater.security.principals import ANONYMOUS
@@ -66,10 +66,16 @@ class Desk:
             metadata=self.metadata,
             controller=self.broker.controller,
             configs=self.broker.configs,
+            quotas=None,
+            client_quotas=self.broker.quotas,
+            users=self.broker.users,
             topic_overrides=self.broker.topic_configs,
             groups=SimpleNamespace(topic=SimpleNamespace(name=CONSUMER_OFFSETS)),
             authorize=self.permits,
             permits=self.permits,
+            sees=self.permits,
+            refusal=lambda request, right, name="": KafkaError(right.refusal),
+            audit=SimpleNamespace(changed=lambda *line: None),
             authorized_operations=lambda request, kind, name: sum(
                 1 << operation for operation in OPERATIONS_ON[kind]
             ),

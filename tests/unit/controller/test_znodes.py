@@ -70,6 +70,14 @@ def test_a_state_reads_and_writes_itself(recovering):
     assert StateNode.path("t", 0) == "/brokers/topics/t/partitions/0/state"
 
 
+def test_a_state_has_eligible_leaders_beside_what_kafka_reads():
+    node = StateNode(-1, 4, (1,), 7, elr=(2, 3), last_known_leader=1)
+    assert StateNode.decode("t", 0, node.encode()) == node
+    ours = {"elr", "last_known_leader"}
+    kafkas = json.loads(StateNode(-1, 4, (1,), 7).encode())
+    assert json.loads(node.encode()).keys() - kafkas.keys() == ours
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"leader":1}'])
 def test_a_state_that_makes_no_sense_names_its_path(data):
     with pytest.raises(ValueError, match="/brokers/topics/t/partitions/0/state"):

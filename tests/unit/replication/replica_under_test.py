@@ -35,6 +35,7 @@ class FakeHost:
         self.failures = []
         self.roles = []
         self.questions = []
+        self.moved_starts = []
 
     def now_ms(self):
         return self.now
@@ -67,6 +68,9 @@ class FakeHost:
 
     def propose_isr(self, replica, proposal):
         self.proposals.append(proposal)
+
+    def start_moved(self, replica):
+        self.moved_starts.append(replica)
 
     def storage_failed(self, replica, failure, *, flushing):
         self.failures.append((failure.errno, flushing))

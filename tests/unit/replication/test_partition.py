@@ -96,7 +96,7 @@ def test_a_followers_mark_is_bounded_by_its_own_log():
     assert partition.leader_hw_received(100) == (AdvanceHW(4),)
 
 
-def test_truncation_takes_the_mark_along():
+def test_b23_truncation_takes_the_mark_along():
     partition = Partition(2, LAG_MS, 1)
     partition.followed(1, 5, 0, (1, 2), (1, 2))
     partition.appended(0, 10)
@@ -156,6 +156,30 @@ def test_a_leader_that_cannot_write_proposes_the_set_without_itself_once():
     assert leader(replicas=(1, 2), isr=(1,)).write_refused() == (), "nobody else has it all"
 
 
+def test_a_follower_without_a_disk_leaves_once_and_again_after_it_had_one():
+    partition = Partition(2, LAG_MS, 1)
+    assert partition.write_refused() == (), "it has no replica yet"
+    partition.followed(1, 5, 3, (1, 2), (1, 2))
+    (leaving,) = partition.write_refused()
+    assert leaving == ProposeIsr(frozenset(), 5, 3)
+    assert partition.proposes(leaving)
+    assert partition.write_refused() == ()
+    partition.lag_checked(0)  # the disk has space again
+    assert not partition.proposes(leaving)
+    assert partition.write_refused() == [leaving]
+    partition.led(0, 6, 4, (1, 2), (2,), 0)
+    assert not partition.proposes(leaving)
+
+
+def test_a_follower_that_left_by_itself_no_longer_holds_the_mark():
+    """It had everything a moment ago, and is not about to join."""
+    partition = leader(replicas=(1, 2), isr=(1, 2), log_end=10)
+    fetched(partition, 2, 10)
+    partition.appended(1, 12)
+    assert partition.high_watermark == 10
+    assert partition.isr_stored(2, (1,), 1) == (AdvanceHW(12),)
+
+
 def test_a_follower_that_leaves_no_longer_holds_the_mark_once_that_is_stored():
     partition = leader(replicas=(1, 2), isr=(1, 2), log_end=10)
     fetched(partition, 2, 4)
@@ -211,6 +235,18 @@ def test_a_follower_that_may_not_join_does_not_hold_back_the_high_watermark():
     fetched(partition, 2, 12, 2)
     assert partition.high_watermark == 10
     assert partition.isr_refused(3) == (AdvanceHW(12),)
+
+
+def test_nothing_is_committed_while_a_replica_is_eligible():
+    """Whatever min.insync.replicas is here: the controller may elect a replica without the record."""
+    partition = leader(replicas=(1, 2), isr=(1, 2), log_end=10)
+    fetched(partition, 2, 10)
+    partition.isr_stored(1, (1,), 1, (2,))
+    late = 2 * LAG_MS
+    assert partition.appended(late, 12) == ()
+    assert partition.isr_stored(late, (1,), 2) == (AdvanceHW(12),)
+    partition.led(late, 6, 3, (1, 2), (1,), 12, elr=(2,))
+    assert partition.appended(2 * late, 13) == ()
 
 
 def test_an_old_store_answer_changes_nothing():

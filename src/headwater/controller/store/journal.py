@@ -14,6 +14,7 @@ Files of the first format (HWJ1, HWS1: no times, ACLs and sessions) are still re
 format is replaced by a snapshot before anything is appended to it.
 """
 
+import errno
 import logging
 import struct
 import zlib
@@ -33,7 +34,14 @@ from headwater.controller.store.tree import (
     Wrote,
 )
 from headwater.errors import E, KafkaError
-from headwater.seams.files import Files, read_file, read_fully, replace_file, write_fully
+from headwater.seams.files import (
+    Files,
+    read_file,
+    read_fully,
+    replace_file,
+    write_again,
+    write_fully,
+)
 
 log = logging.getLogger(__name__)
 
@@ -258,6 +266,8 @@ class Journal:
         self._journal = f"{directory}/journal"
         self._fd = files.open(self._journal, create=True)
         self._end = 0
+        # Where the last group begins.
+        self._last = 0
         self._must_replace = False
         self._compact_at = SNAPSHOT_FROM_BYTES
         self.in_doubt = False
@@ -276,9 +286,19 @@ class Journal:
             self._replace_by_snapshot(tree)
         if self._end < len(data):
             self._files.truncate(self._fd, self._end)
+        if data:
+            self._write_last_again()
             self._sync()
         self._files.sync_dir(self._directory)
         return tree
+
+    def _write_last_again(self) -> None:
+        """Write the last group again: its sync may have failed, although it is visible."""
+        try:
+            write_again(self._files, self._fd, self._last, self._end)
+        except OSError as failure:
+            if failure.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
 
     def append(self, transactions: Sequence[bytes]) -> None:
         """Make a group durable. After an OSError the caller must `load` again or give up."""
@@ -334,6 +354,7 @@ class Journal:
             for transaction in decode_transactions(magic, body):
                 if transaction.zxid > tree.zxid:
                     tree.replay(*transaction)
+            self._last = pos
             pos += _FRAME.size + len(body)
         for magic in (GROUP_MAGIC, FIRST_GROUP_MAGIC):
             self._refuse_if_promised(magic, tree.zxid, data, pos)

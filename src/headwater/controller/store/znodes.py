@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from headwater.controller.store.metadata_store import ADMIN, CREATE, DELETE, READ, WRITE, Acl
-from headwater.model import ZERO_UUID, Uuid, uuid_parse, uuid_text
+from headwater.model import NO_LEADER, ZERO_UUID, Uuid, uuid_parse, uuid_text
 
 CLUSTER_ID = "/cluster/id"
 CLUSTER_SECRET = "/headwater_cluster_secret"
@@ -254,13 +254,19 @@ def _by_number(of_partition: Mapping[str, Sequence[int]]) -> dict[int, tuple[int
 
 @dataclass(frozen=True, slots=True)
 class StateNode:
-    """/brokers/topics/T/partitions/P/state: who leads; the node's version is the partition epoch."""
+    """/brokers/topics/T/partitions/P/state: who leads; the node's version is the partition epoch.
+
+    Two fields are not in Kafka's node, whose readers ignore them. `elr` are the eligible leader replicas
+    (KIP-966). `last_known_leader` is the last leader of a partition that has none.
+    """
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
     recovering: bool = False
+    elr: tuple[int, ...] = ()
+    last_known_leader: int = NO_LEADER
 
     @staticmethod
     def path(topic: str, partition: int) -> str:
@@ -268,11 +274,15 @@ class StateNode:
 
     def encode(self) -> bytes:
         """Version 1; formatted by hand, because topics may have thousands of partitions."""
-        recovery = ',"leader_recovery_state":1' if self.recovering else ""
+        more = ',"leader_recovery_state":1' if self.recovering else ""
+        if self.elr:
+            more += f',"elr":[{",".join(map(str, self.elr))}]'
+        if self.last_known_leader != NO_LEADER:
+            more += f',"last_known_leader":{self.last_known_leader}'
         return (
             f'{{"controller_epoch":{self.controller_epoch},"leader":{self.leader},"version":1,'
             f'"leader_epoch":{self.leader_epoch},'
-            f'"isr":[{",".join(map(str, self.isr))}]{recovery}}}'
+            f'"isr":[{",".join(map(str, self.isr))}]{more}}}'
         ).encode()
 
     @classmethod
@@ -285,6 +295,8 @@ class StateNode:
             tuple(value["isr"]),
             value["controller_epoch"],
             bool(value.get("leader_recovery_state", 0)),
+            tuple(value.get("elr", ())),
+            int(value.get("last_known_leader", NO_LEADER)),
         )
 
 
@@ -299,13 +311,16 @@ def deletion_path(topic: str) -> str:
 
 
 def config_path(entity_type: str, name: str) -> str:
-    """The overrides of one entity, such as ("topics", "orders") or ("brokers", "<default>")."""
+    """The overrides of one entity, such as ("topics", "orders") or ("brokers", "<default>").
+
+    The clients of a user are entities of the type `users/NAME/clients`, with the name quoted.
+    """
     return f"/config/{entity_type}/{quote_entity(name)}"
 
 
 def quote_entity(name: str) -> str:
     """A name as one path segment; the default entity keeps its brackets."""
-    return name if name == DEFAULT_ENTITY else quote(name, safe="")
+    return name if name == DEFAULT_ENTITY else quote(name, safe="").replace("~", "%7E")
 
 
 def unquote_entity(segment: str) -> str:
@@ -329,10 +344,21 @@ def encode_config_change(entity_type: str, name: str) -> bytes:
 
 def decode_config_change(data: bytes) -> tuple[str, str]:
     """The entity that a notification names."""
-    entity_type, _, name = _decode(CONFIG_CHANGES, data, "entity_path")["entity_path"].partition(
-        "/"
-    )
+    path = _decode(CONFIG_CHANGES, data, "entity_path")["entity_path"]
+    entity_type, _, name = path.rpartition("/")
     return entity_type, unquote_entity(name)
+
+
+def clients_of_user(user: str) -> str:
+    """The type of the entities that are clients of one user."""
+    return f"users/{quote_entity(user)}/clients"
+
+
+def user_of_clients(entity_type: str) -> str | None:
+    """The user, if the entities are clients of one user; None if they are not."""
+    kind, _, rest = entity_type.partition("/")
+    user, _, below = rest.rpartition("/")
+    return unquote_entity(user) if (kind, below) == ("users", "clients") else None
 
 
 class ProducerIdBlock(NamedTuple):
