@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headwater.client.consumer.fetching.arrow import ArrowMissingError as ArrowMissingError
     from headwater.client.consumer.processing.process import ProcessingError as ProcessingError
     from headwater.client.errors import AbortableTransactionError as AbortableTransactionError
+    from headwater.client.errors import AuthenticationError as AuthenticationError
     from headwater.client.errors import AuthorizationError as AuthorizationError
     from headwater.client.errors import BufferExhaustedError as BufferExhaustedError
     from headwater.client.errors import ClientError as ClientError
@@ -237,6 +238,7 @@ def error_of(code: int) -> E:
 _ELSEWHERE = {
     "AbortableTransactionError": "headwater.client.errors",
     "ArrowMissingError": "headwater.client.consumer.fetching.arrow",
+    "AuthenticationError": "headwater.client.errors",
     "AuthorizationError": "headwater.client.errors",
     "BufferExhaustedError": "headwater.client.errors",
     "ClientError": "headwater.client.errors",

@@ -11,6 +11,7 @@ import pytest
 
 from headwater.broker import fast_produce
 from headwater.broker.lifecycle_loop import BrokerServer
+from headwater.broker.listening import ListenerSecurity
 from headwater.broker.process import system_seams
 from headwater.broker.server_connection import ServerConnection
 from headwater.config.broker import BrokerSettings
@@ -123,7 +124,12 @@ class Bench:
 
         The writes of the ticks whose numbers are in `lost` fail.
         """
-        peer = ServerConnection(self.context, "PLAINTEXT", self.broker.parts.dispatch.frame)
+        peer = ServerConnection(
+            self.context,
+            ListenerSecurity("PLAINTEXT", "PLAINTEXT"),
+            self.broker.parts.dispatch.frame,
+            "127.0.0.1",
+        )
         transport = Transport()
         peer.connection_made(transport)
         with pytest.MonkeyPatch.context() as patch:
@@ -439,7 +445,12 @@ def test_no_answer_leaves_while_the_transport_asks_for_room(bench):
         topic_id = await bench.create(topic, {})
         ticks = script([([0], 7, 1, [[large]] * 100, [])], topic, topic_id)
         data = b"".join(frame for frames in ticks for frame in frames)
-        peer = ServerConnection(bench.context, "PLAINTEXT", bench.broker.parts.dispatch.frame)
+        peer = ServerConnection(
+            bench.context,
+            ListenerSecurity("PLAINTEXT", "PLAINTEXT"),
+            bench.broker.parts.dispatch.frame,
+            "127.0.0.1",
+        )
         transport = Transport()
         peer.connection_made(transport)
         made_room = 0

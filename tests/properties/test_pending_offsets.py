@@ -96,6 +96,7 @@ class GroupWithTransactions(RuleBasedStateMachine):
     @rule()
     def delete_topic(self) -> None:
         self.harness.loop.topic_deleted("t")
+        self.harness.clock.advance(1)
         self.harness.commit_all()
         self.committed.clear()
         self.pending.clear()

@@ -181,6 +181,7 @@ class AlterPartitionManager:
                         one.leader_epoch,
                         one.partition_epoch,
                         tuple(one.isr),
+                        elr=tuple(one.elr),
                     )
                     self._settle((topic.topic_id, one.partition_index), outcome)
             self._end()
@@ -215,7 +216,10 @@ class AlterPartitionManager:
         if outcome.error is E.NONE:
             del self._sent[key]
             log.info("%s: in-sync replicas are now %s", at, list(outcome.isr))
-            replica.leading.isr_stored(outcome.isr, outcome.leader_epoch, outcome.partition_epoch)
+            self._context.metrics.isr_changed(replica.leading.in_sync, outcome.isr)
+            replica.leading.isr_stored(
+                outcome.isr, outcome.leader_epoch, outcome.partition_epoch, outcome.elr
+            )
         elif outcome.error in _NOT_STORED:
             del self._sent[key]
             log.info("%s: %s cannot be in sync yet: %s", at, members, outcome.error.name)

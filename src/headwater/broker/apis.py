@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from headwater.broker.context import Context
 from headwater.broker.handlers import (
+    acls,
     api_versions,
     broker_requests,
     cluster,
@@ -24,11 +25,13 @@ from headwater.broker.handlers import (
     offsets,
     produce,
     producers,
+    quotas,
     reassignments,
     sasl,
     topics,
     transactional_offsets,
     transactions,
+    users,
 )
 from headwater.broker.turns import Steps
 from headwater.errors import E
@@ -61,10 +64,14 @@ from headwater.security.rights import (
     Right,
 )
 from headwater.wire.apis import (
+    ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
+    ALTER_USER_SCRAM_CREDENTIALS,
     API,
+    CREATE_ACLS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
+    DELETE_ACLS,
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
     Api,
@@ -78,13 +85,11 @@ Handler = Callable[[Context, Any, Any], Struct | Steps[Struct | None] | None]
 class Listeners(Flag):
     """Who may use an API.
 
-    CLIENT to everyone, CONTROL to brokers that have proven who they are, HANDSHAKE to everyone on a
-    listener that lets brokers in.
+    CLIENT to everyone, CONTROL to brokers that have proven who they are.
     """
 
     CLIENT = auto()
     CONTROL = auto()
-    HANDSHAKE = auto()
 
 
 class Access(NamedTuple):
@@ -104,10 +109,20 @@ class Access(NamedTuple):
 
 
 MAX_CHANGED = 10_000
-"""The most array items in a request that changes topics or configs. Kafka's controller refuses requests
-that would create more records than this, with one or more records per item."""
-_CHANGES_OF_TOPICS_AND_CONFIGS = frozenset(
-    {CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS}
+"""The most array items in a request that changes topics, configs, users or ACLs. Kafka's controller
+refuses requests that would create more records than this, with one or more records per item."""
+_CHANGES_OF_METADATA = frozenset(
+    {
+        CREATE_TOPICS,
+        DELETE_TOPICS,
+        CREATE_PARTITIONS,
+        ALTER_CONFIGS,
+        INCREMENTAL_ALTER_CONFIGS,
+        ALTER_CLIENT_QUOTAS,
+        ALTER_USER_SCRAM_CREDENTIALS,
+        CREATE_ACLS,
+        DELETE_ACLS,
+    }
 )
 
 
@@ -123,11 +138,13 @@ class ServedApi(NamedTuple):
     before_authentication: bool = False
     # Whether only the controller can answer it: other brokers forward it.
     by_controller: bool = False
+    # Whether a broker that forwarded it applies the change before it answers.
+    applied_first: bool = False
 
     def most_elements(self, context: Context) -> int:
         """Return how many array items a request may have."""
         limit = context.settings.max_request_elements
-        return min(limit, MAX_CHANGED) if self.api.key in _CHANGES_OF_TOPICS_AND_CONFIGS else limit
+        return min(limit, MAX_CHANGED) if self.api.key in _CHANGES_OF_METADATA else limit
 
     def answer(
         self, context: Context, request: Any, body: Any
@@ -206,7 +223,9 @@ _ROWS = (
     ),
     ServedApi(API[2], offsets.handle_list_offsets, _each(DESCRIBE_TOPIC)),
     ServedApi(
-        API[3], metadata.handle_metadata, _each(DESCRIBE_TOPIC, CREATE_TOPIC, DESCRIBE_CLUSTER)
+        API[3],
+        metadata.handle_metadata,
+        _each(DESCRIBE_TOPIC, CREATE_ON_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER),
     ),
     ServedApi(
         API[4],
@@ -256,9 +275,8 @@ _ROWS = (
     ServedApi(
         API[17],
         sasl.handle_sasl_handshake,
-        Access(open_because="a broker has to prove first who it is"),
+        Access(open_because="a client says with it who it is"),
         QuotaKind.EXEMPT,
-        Listeners.HANDSHAKE,
         before_authentication=True,
     ),
     ServedApi(
@@ -283,12 +301,7 @@ _ROWS = (
     ServedApi(
         API[22],
         producers.handle_init_producer_id,
-        _cluster(
-            IDEMPOTENT_WRITE,
-            WRITE_TRANSACTIONAL_ID,
-            of=producers.cluster_of_idempotent_producer,
-            refuse=producers.refuse_producer_id,
-        ),
+        _each(IDEMPOTENT_WRITE, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID),
     ),
     ServedApi(API[23], offsets.handle_offset_for_leader_epoch, _each(DESCRIBE_TOPIC)),
     ServedApi(
@@ -327,6 +340,19 @@ _ROWS = (
             frozenset({READ_GROUP, READ_TOPIC}),
         ),
     ),
+    ServedApi(API[29], acls.handle_describe_acls, _cluster(DESCRIBE_CLUSTER)),
+    ServedApi(
+        API[30],
+        acls.handle_create_acls,
+        _cluster(ALTER_CLUSTER, refuse=acls.refuse_creations),
+        QuotaKind.CONTROLLER_MUTATION,
+    ),
+    ServedApi(
+        API[31],
+        acls.handle_delete_acls,
+        _cluster(ALTER_CLUSTER, refuse=acls.refuse_deletions),
+        QuotaKind.CONTROLLER_MUTATION,
+    ),
     ServedApi(
         API[32],
         configs.handle_describe_configs,
@@ -346,9 +372,8 @@ _ROWS = (
     ServedApi(
         API[36],
         sasl.handle_sasl_authenticate,
-        Access(open_because="a broker has to prove first who it is"),
+        Access(open_because="a client says with it who it is"),
         QuotaKind.EXEMPT,
-        Listeners.HANDSHAKE,
         before_authentication=True,
     ),
     ServedApi(
@@ -373,6 +398,16 @@ _ROWS = (
         API[46], reassignments.handle_list_partition_reassignments, _cluster(DESCRIBE_CLUSTER)
     ),
     ServedApi(API[47], group_offsets.handle_offset_delete, _group(DELETE_GROUP, READ_TOPIC)),
+    ServedApi(API[48], quotas.handle_describe_client_quotas, _cluster(DESCRIBE_CLUSTER_CONFIGS)),
+    ServedApi(
+        API[49],
+        quotas.handle_alter_client_quotas,
+        _cluster(ALTER_CLUSTER_CONFIGS, refuse=quotas.refuse_alter_quotas),
+    ),
+    ServedApi(API[50], users.handle_describe_users, _cluster(DESCRIBE_CLUSTER)),
+    ServedApi(
+        API[51], users.handle_alter_users, _cluster(ALTER_CLUSTER, refuse=users.refuse_alter)
+    ),
     ServedApi(
         API[56],
         broker_requests.handle_alter_partition,
@@ -399,14 +434,22 @@ _ROWS = (
     ServedApi(API[75], metadata.handle_describe_topic_partitions, _each(DESCRIBE_TOPIC)),
 )
 
-_BY_CONTROLLER = frozenset({19, 20, 33, 37, 43, 44, 45, 46})
+_BY_CONTROLLER = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 49, 50, 51})
+_APPLIED_FIRST = frozenset({33, 44, 49, 51})
 
 SERVED: dict[int, ServedApi] = {
-    row.api.key: row._replace(by_controller=row.api.key in _BY_CONTROLLER) for row in _ROWS
+    row.api.key: row._replace(
+        by_controller=row.api.key in _BY_CONTROLLER, applied_first=row.api.key in _APPLIED_FIRST
+    )
+    for row in _ROWS
 }
 
 FORWARDED = {key: row for key, row in SERVED.items() if row.by_controller}
 """The APIs that a broker forwards to the controller."""
+
+
+BEFORE_AUTHENTICATION = {key for key, row in SERVED.items() if row.before_authentication}
+"""The APIs that a peer may use before it has authenticated."""
 
 
 def served_on(listeners: Listeners) -> dict[int, ServedApi]:

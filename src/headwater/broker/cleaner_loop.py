@@ -48,6 +48,10 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 _MIB = 1 << 20
 
 
+class _NoWorker(Exception):
+    """No process could be started: the machine lacks memory, processes or open files."""
+
+
 @dataclass(slots=True)
 class _Trouble:
     """A log whose last pass failed."""
@@ -83,34 +87,25 @@ class LogCleaner:
         self.uncleanable: dict[TopicPartition, str] = {}
         self.passes = 0
         self.worker_deaths = 0
+        self.read_bytes = 0
+        self.kept_bytes = 0
+        self.last_pass_ms = 0
         self.dirtiest_ratio = 0.0
-        self._register()
+        self.most_overdue_ms = 0
+        self._checked_ms = 0
 
-    def _register(self) -> None:
-        show = self._context.metrics.registry
-        show.callback(
-            "headwater_cleaner_passes_total", "counter", lambda: [({}, self.passes)],
-            "Passes of compaction over a log.",
-        )  # fmt: skip
-        show.callback(
-            "headwater_cleaner_worker_deaths_total", "counter", lambda: [({}, self.worker_deaths)],
-            "Cleaning workers that ended in the middle of a pass.",
-        )  # fmt: skip
-        show.gauge(
-            "headwater_cleaner_uncleanable_partitions",
-            help="Set aside until the broker restarts.",
-            read=lambda: len(self.uncleanable),
-        )
-        show.gauge(
-            "headwater_cleaner_max_dirty_ratio",
-            help="Of the dirtiest log when logs were last checked.",
-            read=lambda: self.dirtiest_ratio,
-        )
+    @property
+    def idle_ms(self) -> int:
+        """How long ago logs were last checked; 0 while the cleaner is off."""
+        if self._chooser is None:
+            return 0
+        return self._context.clock.monotonic_ms() - self._checked_ms
 
     def start(self) -> None:
         """Begin to look for dirty logs."""
         if self._workers is not None and self._context.settings.log_cleaner_enable:
             self._forget_reported()
+            self._checked_ms = self._context.clock.monotonic_ms()
             self._chooser = self._tasks.spawn(self._run(), "log cleaner")
 
     def stop(self) -> None:
@@ -160,7 +155,7 @@ class LogCleaner:
                 await self._end_worker(self._idle.pop())
 
     async def _dirty_logs(self, now_ms: int) -> AsyncIterator[tuple[Replica, Dirtiness]]:
-        ratio = 0.0
+        ratio, overdue_ms = 0.0, 0
         self._forget_removed()
         for rank, replica in enumerate(list(self._context.replicas)):
             if rank % CHUNK == CHUNK - 1:
@@ -174,10 +169,11 @@ class LogCleaner:
             except Exception as failure:  # noqa: BLE001 - one bad log does not stop the others
                 await self._set_aside(replica, f"its segments cannot be read: {failure}")
                 continue
-            ratio = max(ratio, found.ratio)
+            ratio, overdue_ms = max(ratio, found.ratio), max(overdue_ms, found.overdue_ms)
             if replica.upkeep.should_be_cleaned(found):
                 yield replica, found
-        self.dirtiest_ratio = ratio
+        self.dirtiest_ratio, self.most_overdue_ms = ratio, overdue_ms
+        self._checked_ms = self._context.clock.monotonic_ms()
 
     def _may_clean(self, replica: Replica) -> bool:
         at = replica.topic_partition
@@ -215,6 +211,7 @@ class LogCleaner:
     async def _clean(self, replica: Replica, found: Dirtiness, now_ms: int) -> None:
         at = replica.topic_partition
         cleaning = ReplicaCleaning(replica)
+        began_ms = self._context.clock.monotonic_ms()
         worker: Worker | None = None
         finished = False
         try:
@@ -224,8 +221,14 @@ class LogCleaner:
             begin = partial(_begin, worker, job, self._rate())
             await self._tasks.in_thread(begin, Lane.CLEANING)
             finished = await self._follow(replica, cleaning, worker)
+            self.last_pass_ms = self._context.clock.monotonic_ms() - began_ms
         except WorkerDied as death:
             await self._worker_died(replica, str(death))
+        except _NoWorker as failure:
+            self._retry_later(at)
+            log.warning(
+                "no process to compact %s, retrying in %d s: %s", at, RETRY_MS // 1000, failure
+            )
         except CleaningFailed as failure:
             finished = True
             await self._failed(replica, failure)
@@ -270,6 +273,8 @@ class LogCleaner:
 
     def _done(self, replica: Replica, done: PassDone) -> None:
         self.passes += 1
+        self.read_bytes += done.read_bytes
+        self.kept_bytes += done.kept_bytes
         self._trouble.pop(replica.topic_partition, None)
         log.info(
             "compacted %s up to offset %d: %d of %d records and %.1f of %.1f MiB remain, %d keys",
@@ -301,7 +306,10 @@ class LogCleaner:
         if self._idle:
             worker = self._idle.pop()
         else:
-            worker = await self._tasks.in_thread(self._start_worker, Lane.CLEANING)
+            try:
+                worker = await self._tasks.in_thread(self._start_worker, Lane.CLEANING)
+            except OSError as failure:
+                raise _NoWorker(failure) from failure
         self._busy.append(worker)
         return worker
 
@@ -341,13 +349,15 @@ class LogCleaner:
         if failure.kind == DISK and failure.errno == errno.ENOENT and not self._is_hosted(replica):
             return  # the partition was deleted meanwhile
         if failure.kind == DISK and failure.errno in _FULL:
-            retry_at_ms = self._context.clock.monotonic_ms() + RETRY_MS
-            self._trouble[at] = _Trouble(0, retry_at_ms)
+            self._retry_later(at)
             log.warning(
                 "no room to compact %s, retrying in %d s: %s", at, RETRY_MS // 1000, failure
             )
             return
         await self._set_aside(replica, str(failure))
+
+    def _retry_later(self, at: TopicPartition) -> None:
+        self._trouble[at] = _Trouble(0, self._context.clock.monotonic_ms() + RETRY_MS)
 
     async def _set_aside(self, replica: Replica, why: str) -> None:
         at = replica.topic_partition

@@ -5,9 +5,14 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from ssl import SSLContext
 
+from headwater.broker.acl_changes import AclChanges
 from headwater.broker.alter_partition_loop import AlterPartitionManager
+from headwater.broker.apis import SERVED
+from headwater.broker.audit_log import AuditLog
 from headwater.broker.cleaner_loop import LogCleaner
+from headwater.broker.client_quotas import ClientQuotas
 from headwater.broker.compose_coordinators import compose_coordinators
 from headwater.broker.config_changes import ConfigChanges
 from headwater.broker.context import Context
@@ -24,15 +29,19 @@ from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.follower_loop import ReplicaFetchers
 from headwater.broker.forwarding import Forwarding
 from headwater.broker.housekeeping_loop import Housekeeping
+from headwater.broker.listener_sasl import ListenerSasl
+from headwater.broker.listener_tls import listener_tls
 from headwater.broker.listening import connection_limits, memory_limit
 from headwater.broker.local_store import LocalStore
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.metrics import BrokerMetrics
+from headwater.broker.monitoring.service import Monitoring
 from headwater.broker.open_files import OpenFiles
-from headwater.broker.peers import Peers
+from headwater.broker.peers import Address, Peers
 from headwater.broker.producer_ids import ProducerIdBlocks
 from headwater.broker.purgatory import Purgatory
 from headwater.broker.replica_host import BrokerReplicaHost
+from headwater.broker.scrub_loop import Scrubber
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.store_mark import StoreMark
 from headwater.broker.tick import Tick
@@ -49,10 +58,13 @@ from headwater.replication.replica import Replica
 from headwater.replication.replica_host import Done
 from headwater.replication.replicas import Replicas
 from headwater.seams import Seams
+from headwater.seams.clock import Clock
 from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import Lane, Tasks
 from headwater.security.acls import AllowAll
 from headwater.security.broker_handshake import BrokerCredentials
+from headwater.security.scram_users import ScramUsers
+from headwater.security.standard_authorizer import StandardAuthorizer
 from headwater.transport.listener import ConnectionQuotas
 from headwater.transport.memory import MemoryBudget
 
@@ -72,9 +84,11 @@ class Parts:
     dispatch: Dispatch
     housekeeping: Housekeeping
     cleaner: LogCleaner
+    scrubber: Scrubber
     dynamic_config: DynamicConfig
     store_mark: StoreMark | None
     """None for an embedded store, which is in a log dir itself."""
+    monitoring: Monitoring
 
 
 def compose(
@@ -82,9 +96,12 @@ def compose(
     seams: Seams,
     local: LocalStore,
     credentials: BrokerCredentials,
-    on_storage_lost: Callable[[], None],
+    storage_lost: asyncio.Event,
 ) -> Parts:
-    """Build a broker of a cluster over its metadata store; call on its event loop."""
+    """Build a broker of a cluster over its metadata store; call on its event loop.
+
+    It sets `storage_lost` when it cannot go on.
+    """
     store = local.store
     open_files = OpenFiles.of(seams.open_files)
     context = _context(settings, seams, credentials, open_files)
@@ -95,9 +112,10 @@ def compose(
         BrokerIdentity(settings.node_id, credentials.cluster_id, seams.boot_id),
         open_files.files,
     )
-    health = StorageHealth(log_dirs, seams.files, on_storage_lost)
+    health = StorageHealth(log_dirs, seams.files, storage_lost.set)
     if not local.is_shared:
         store.on_session(health.store_session_changed)
+    context.client_quotas = _client_quotas(context, seams.clock)
     context.replicas = Replicas(
         context.node_id,
         log_dirs,
@@ -106,13 +124,7 @@ def compose(
         BrokerReplicaHost(context, health),
         settings.replica_lag_time_max_ms,
     )
-    context.peers = Peers(
-        seams.network,
-        seams.randomness,
-        credentials,
-        lambda broker: context.metadata.endpoint(broker, settings.inter_broker_listener.name),
-        settings.request_timeout_ms,
-    )
+    context.peers = _peers(context, seams)
     context.replica_fetchers = ReplicaFetchers(context, context.peers.open)
     context.log_dir_moves = _log_dir_moves(context, health)
     context.isr_proposals = AlterPartitionManager(context, context.peers.open)
@@ -122,8 +134,8 @@ def compose(
     dynamic_config = DynamicConfig(context, open_files)
     _add_metadata(context, seams, store, channels, dynamic_config)
     compose_coordinators(context, asyncio.get_running_loop().call_later)
-    context.metrics.register(context)
     housekeeping = Housekeeping(context, seams.tasks, health, local.reserve, local.own_time)
+    cleaner = LogCleaner(context, seams.tasks, seams.workers, health, housekeeping.unlink_later)
     return Parts(
         context,
         store,
@@ -133,9 +145,26 @@ def compose(
         channels,
         Dispatch(context),
         housekeeping,
-        LogCleaner(context, seams.tasks, seams.workers, health, housekeeping.unlink_later),
+        cleaner,
+        Scrubber(context, seams.tasks),
         dynamic_config,
         _store_mark(context, local, log_dirs),
+        Monitoring(context, seams, store, cleaner, health, storage_lost.is_set),
+    )
+
+
+def _client_quotas(context: Context, clock: Clock) -> ClientQuotas:
+    settings = context.settings
+
+    def use(quotas: ClientQuotas | None) -> None:
+        context.quotas = context.turns.timer = quotas
+        context.changed()
+
+    return ClientQuotas(
+        clock,
+        {key: row.quota for key, row in SERVED.items()},
+        use,
+        settings.listeners_of_brokers if len(settings.listening) > 1 else (),
     )
 
 
@@ -159,6 +188,7 @@ def _context(
     open_files: OpenFiles,
 ) -> Context:
     slots = settings.max_incremental_fetch_session_cache_slots
+    users = ScramUsers(credentials.secret)
     return Context(
         node_id=settings.node_id,
         settings=settings,
@@ -172,14 +202,28 @@ def _context(
         connection_quotas=ConnectionQuotas(connection_limits(settings, open_files)),
         peer_log=RateLimitedLog(log, seams.clock.monotonic_ms),
         authorizer=AllowAll(),
+        audit=AuditLog(seams.clock.monotonic_ms),
         purgatory=Purgatory(seams.clock),
         sessions=FetchSessionCache(slots, _session_ids(seams.randomness)),
         off_loop=partial(_run_off_loop, seams.tasks),
         metrics=BrokerMetrics(),
         credentials=credentials,
+        users=users,
+        sasl=ListenerSasl(settings, users, credentials, seams.randomness).offered(),
         memory=MemoryBudget(memory_limit(settings)),
         throttles=replication_throttles(settings),
+        listener_tls=listener_tls(settings, seams.clock.wall_ms),
     )
+
+
+def _add_authorizer(context: Context, store: MetadataStore) -> None:
+    settings = context.settings
+    if settings.authorizer_class_name:
+        authorizer = StandardAuthorizer(
+            settings.super_principals, settings.allow_everyone_if_no_acl_found
+        )
+        context.authorizer = authorizer
+        context.acls = AclChanges(store, authorizer, context.changed)
 
 
 def _add_metadata(
@@ -191,8 +235,13 @@ def _add_metadata(
 ) -> None:
     """What reads and changes the metadata store."""
     loop = asyncio.get_running_loop()
+    _add_authorizer(context, store)
     context.configs = ConfigChanges(
-        store, context.node_id, dynamic.topic_changed, dynamic.broker_changed
+        store,
+        context.node_id,
+        dynamic.topic_changed,
+        dynamic.broker_changed,
+        dynamic.client_changed,
     )
     context.controller = ControllerLoop(
         store,
@@ -235,6 +284,28 @@ def _log_dir_moves(context: Context, health: StorageHealth) -> LogDirMoves:
             partial(health.dir_failed, context.replicas),
         )
     )
+
+
+def _peers(context: Context, seams: Seams) -> Peers:
+    return Peers(
+        seams.network,
+        seams.randomness,
+        context.credentials,
+        partial(_address, context, context.settings.inter_broker_listener.name),
+        context.settings.request_timeout_ms,
+        partial(_context_for_peers, context),
+    )
+
+
+def _address(context: Context, listener: str, broker: int) -> Address | None:
+    """The address of another broker on the inter-broker listener, if it is alive."""
+    found = context.metadata.endpoint(broker, listener)
+    return None if found is None else Address(*found, listener)
+
+
+def _context_for_peers(context: Context, listener: str) -> SSLContext | None:
+    tls = context.listener_tls.get(listener)
+    return None if tls is None else tls.store.client
 
 
 def _connect(context: Context, broker: LiveBroker) -> ControlConnection:

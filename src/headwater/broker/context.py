@@ -1,10 +1,11 @@
 """The services of the broker, passed to each handler."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from headwater.broker.audit_log import AuditLog
 from headwater.broker.control_state import ControlState
 from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.metadata_cache import MetadataCache
@@ -16,9 +17,10 @@ from headwater.broker.wall_clock import WallClockWatch
 from headwater.config.broker import BrokerSettings
 from headwater.config.topic import TopicSettings
 from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
-from headwater.errors import E
+from headwater.errors import E, KafkaError
 from headwater.observe.rate_limited_log import RateLimitedLog
 from headwater.replication.log_dir_moves import LogDirMoves
+from headwater.replication.replica import Replica
 from headwater.replication.replicas import Replicas
 from headwater.replication.throttles import ReplicationThrottles
 from headwater.replication.topic_policy import TopicPolicy
@@ -30,20 +32,25 @@ from headwater.security.acls import (
     CLUSTER_NAME,
     OPERATIONS_ON,
     AclResourceType,
-    AllowAll,
     Authorizer,
 )
 from headwater.security.broker_handshake import BrokerCredentials
-from headwater.security.quotas import ClientQuotas
-from headwater.security.rights import Right
+from headwater.security.principals import BROKER
+from headwater.security.refusals import name_for_command, refusal_text
+from headwater.security.rights import CLUSTER_ACTION, Right
+from headwater.security.scram_users import ScramUsers
 from headwater.transport.listener import ConnectionQuotas
 from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
+    from headwater.broker.acl_changes import AclChanges
     from headwater.broker.alter_partition_loop import AlterPartitionManager
+    from headwater.broker.client_quotas import ClientQuotas
     from headwater.broker.config_changes import ConfigChanges
     from headwater.broker.follower_loop import ReplicaFetchers
     from headwater.broker.forwarding import Forwarding
+    from headwater.broker.listener_sasl import Offered
+    from headwater.broker.listener_tls import ListenerTls
     from headwater.broker.marker_loop import MarkerLoop
     from headwater.broker.peers import Peers
     from headwater.broker.producer_ids import ProducerIdBlocks
@@ -90,16 +97,22 @@ class Context:
     connection_quotas: ConnectionQuotas
     peer_log: RateLimitedLog
     authorizer: Authorizer
+    audit: AuditLog
     purgatory: Purgatory
     sessions: FetchSessionCache
     off_loop: "OffLoop"
     metrics: BrokerMetrics
     credentials: BrokerCredentials
     """This broker's identity and secret towards other brokers."""
+    users: ScramUsers
+    sasl: "Mapping[str, Offered]"
+    """By listener: the SASL mechanisms that it offers."""
     memory: MemoryBudget
     """The memory of all connections; it limits reading from them."""
     throttles: ReplicationThrottles
     """What replicas that catch up may take."""
+    listener_tls: "Mapping[str, ListenerTls]" = field(default_factory=dict)
+    """By listener with TLS: its key store."""
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
     peers: "Peers" = field(init=False)
@@ -117,14 +130,19 @@ class Context:
     configs: "ConfigChanges" = field(init=False)
     topics_deleted: Callable[[Iterable[str]], None] = field(init=False)
     """Called with deleted topics."""
-    quotas: ClientQuotas | None = None
-    """None disables throttling."""
+    acls: "AclChanges | None" = None
+    """The ACLs of the cluster; None without an authorizer."""
+    client_quotas: "ClientQuotas" = field(init=False)
+    quotas: "ClientQuotas | None" = None
+    """The same if a client has a quota, else None."""
     turns: Turns = field(default_factory=Turns)
     """Runs long requests in steps, so that they do not hold the event loop."""
     serving: bool = False
     """Whether this broker knows what it leads; connections wait until then."""
     topic_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     generation: int = 0
+    moved_starts: dict[Replica, None] = field(default_factory=dict)
+    """Replicas whose log start moved and may not be in the checkpoint: DeleteRecords waits for that."""
 
     def lets_brokers_in(self, listener: str) -> bool:
         """Return whether other brokers use this listener; they may connect before this one serves."""
@@ -132,16 +150,53 @@ class Context:
 
     def permits(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> bool:
         """Return whether the client has a right that its API's row lists under `each`."""
-        if right not in request.row.access.each:
-            raise LookupError(f"{request.row.api.name} does not list {right} in broker/apis.py")
+        _require_listed(request, right)
         return self.authorize(request, right, name)
+
+    def sees(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> bool:
+        """Like `permits`, for what is hidden without the right, or if another right does too.
+
+        The audit log has no line about it.
+        """
+        _require_listed(request, right)
+        return self._allows(request, right, name)
+
+    def permits_any(self, request: "Request", right: Right) -> bool:
+        """Return whether the client may have the right to some resource of the type."""
+        _require_listed(request, right)
+        peer = request.connection
+        return peer.principal.kind == BROKER or self.authorizer.authorize_any(
+            peer.principal, peer.host, right.operation, right.resource_type
+        )
 
     def authorize(self, request: "Request", right: Right, name: str) -> bool:
         """Return whether the client of `request` has the right to the resource."""
-        connection = request.connection
-        return self.authorizer.authorize(
-            connection.principal, connection.host, right.operation, right.resource_type, name
+        allowed = self._allows(request, right, name)
+        if not allowed:
+            self._note_refusal(request, right, name)
+        return allowed
+
+    def _allows(self, request: "Request", right: Right, name: str) -> bool:
+        """Brokers may do everything; nobody else acts as a broker, whatever the ACLs say."""
+        peer = request.connection
+        principal = peer.principal
+        if principal.kind == BROKER:
+            return True
+        return right is not CLUSTER_ACTION and self.authorizer.authorize(
+            principal, peer.host, right.operation, right.resource_type, name
         )
+
+    def _note_refusal(self, request: "Request", right: Right, name: str) -> None:
+        peer = request.connection
+
+        def rule() -> str:
+            if right is CLUSTER_ACTION:
+                return "only brokers act as brokers"
+            return self.authorizer.reason(
+                peer.principal, peer.host, right.operation, right.resource_type, name
+            )
+
+        self.audit.refused(request, right.operation, right.resource_type, name, rule)
 
     def authorized_operations(
         self, request: "Request", resource_type: AclResourceType, name: str
@@ -151,15 +206,25 @@ class Context:
         Without access rules all operations are shown, as Kafka does, though acting as a broker is
         refused to clients.
         """
-        unrestricted = isinstance(self.authorizer, AllowAll)
-        connection = request.connection
+        peer = request.connection
         return sum(
             1 << operation
             for operation in OPERATIONS_ON[resource_type]
-            if unrestricted
-            or self.authorizer.authorize(
-                connection.principal, connection.host, operation, resource_type, name
-            )
+            if peer.principal.kind == BROKER
+            or self.authorizer.authorize(peer.principal, peer.host, operation, resource_type, name)
+        )
+
+    def refusal(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> KafkaError:
+        """Return the error for a client without the right, with the command that grants it."""
+        return KafkaError(
+            right.refusal,
+            refusal_text(
+                name_for_command(request.connection.principal),
+                right.operation,
+                right.resource_type,
+                name,
+                right.refusal,
+            ),
         )
 
     def park(self, deadline_ms: int, waiter: Waiter) -> None:
@@ -198,3 +263,8 @@ class Context:
     def changed(self) -> None:
         """Invalidate cached lookups: metadata, settings or access rules changed."""
         self.generation += 1
+
+
+def _require_listed(request: "Request", right: Right) -> None:
+    if right not in request.row.access.each:
+        raise LookupError(f"{request.row.api.name} does not list {right} in broker/apis.py")

@@ -81,7 +81,9 @@ class ControlConnection:
 
 def _address(broker: LiveBroker, listeners: tuple[str, ...]) -> Address:
     """The address of the first of these listeners that the broker has."""
-    by_name = {end.listener: (end.host, end.port) for end in broker.node.endpoints}
+    by_name = {
+        end.listener: Address(end.host, end.port, end.listener) for end in broker.node.endpoints
+    }
     return next(
         (by_name[name] for name in listeners if name in by_name), next(iter(by_name.values()))
     )

@@ -4,13 +4,13 @@ A request with an unknown API or version, or one that cannot be decoded, closes 
 Kafka. Only ApiVersions answers an unknown version, so that a client can find a common one.
 """
 
-import asyncio
 import logging
 from struct import Struct as Packer
 from types import GeneratorType
 from typing import Any, cast
 
-from headwater.broker.apis import Listeners, ServedApi, served_on
+from headwater.broker.apis import BEFORE_AUTHENTICATION, Listeners, ServedApi, served_on
+from headwater.broker.client_quotas import HELD, ClientQuotas
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.broker.server_connection import ServerConnection
@@ -19,7 +19,6 @@ from headwater.controller.channel_loop import OnReply
 from headwater.controller.control_requests import ControlRequest, ControlResponse
 from headwater.errors import KafkaError
 from headwater.security.principals import BROKER
-from headwater.security.quotas import ClientQuotas, QuotaKind
 from headwater.wire import codec
 from headwater.wire.apis import API_VERSIONS, PRODUCE, key_of
 from headwater.wire.framing import ParsedRequestHeader, read_request_header
@@ -40,7 +39,6 @@ class Dispatch:
         self._context = context
         self._table = served_on(Listeners.CLIENT)
         self._control = served_on(Listeners.CONTROL)
-        self._handshake = served_on(Listeners.HANDSHAKE)
         self._counters = context.metrics.apis
 
     def receive(self, message: ControlRequest, on_reply: OnReply) -> None:
@@ -53,9 +51,42 @@ class Dispatch:
 
     def frame(self, connection: ServerConnection, start: int, end: int) -> None:
         """Handle the request in `connection.buffer[start:end]`."""
-        route = connection.route
-        if route is not None and route.try_fast_path(start, end):
+        route, quotas = connection.route, self._context.quotas
+        if quotas is None:
+            if route is None or not route.try_fast_path(start, end):
+                self._frame_of_api(connection, start, end)
             return
+        meter = connection.meter
+        if meter is not None and meter.route is route and route is not None:
+            bucket = meter.of_route
+            left = bucket.left - (end - start)
+            if left >= 0 and route.try_fast_path(start, end):
+                bucket.left = left
+                return
+        self._frame_with_quotas(quotas, connection, start, end)
+
+    def _frame_with_quotas(
+        self, quotas: ClientQuotas, connection: ServerConnection, start: int, end: int
+    ) -> None:
+        throttle_ms = quotas.admit(connection, start, end)
+        route = connection.route
+        if throttle_ms:
+            if throttle_ms == HELD:
+                return
+            connection.throttle_ms = throttle_ms
+            route = None  # the answers of the fast path have no throttle time
+        meter = connection.meter
+        timed = meter is not None and meter.request is not None
+        if timed:
+            quotas.begin_request(connection)
+        if route is None or not route.try_fast_path(start, end):
+            self._frame_of_api(connection, start, end)
+        elif meter is not None and not timed:
+            meter.use_route(route)
+        if timed:
+            quotas.end_request(connection)
+
+    def _frame_of_api(self, connection: ServerConnection, start: int, end: int) -> None:
         api_key, version = _read_start(connection.buffer, start)
         row = self._table.get(api_key) or self._row_for_brokers(connection, api_key)
         if row is None or not row.api.served.holds(version):
@@ -77,7 +108,7 @@ class Dispatch:
             self.frame(connection, start, end)
             return
         api_key, _ = _read_start(connection.buffer, start)
-        if api_key == API_VERSIONS or api_key in self._handshake or api_key in self._control:
+        if api_key in BEFORE_AUTHENTICATION or api_key in self._control:
             self.frame(connection, start, end)
         else:
             connection.wait_for_start(start)
@@ -85,18 +116,12 @@ class Dispatch:
     def frame_of_controller(self, connection: ServerConnection, start: int, end: int) -> None:
         """Handle a request on the control plane listener, which serves only brokers."""
         api_key, _ = _read_start(connection.buffer, start)
-        if (
-            connection.principal.kind == BROKER
-            or api_key == API_VERSIONS
-            or api_key in self._handshake
-        ):
+        if connection.principal.kind == BROKER or api_key in BEFORE_AUTHENTICATION:
             self.frame(connection, start, end)
         else:
             self._refuse(connection, "a client came to control.plane.listener.name")
 
     def _row_for_brokers(self, connection: ServerConnection, api_key: int) -> ServedApi | None:
-        if api_key in self._handshake and self._context.lets_brokers_in(connection.listener):
-            return self._handshake[api_key]
         return self._control.get(api_key) if connection.principal.kind == BROKER else None
 
     def _handle(
@@ -118,7 +143,7 @@ class Dispatch:
         except codec.WireError as broken:
             self._refuse(connection, f"a {row.api.name} request cannot be read: {broken}")
             return
-        self._serve(connection, row, version, header, body, end - start)
+        self._serve(connection, row, version, header, body)
 
     def _forward(
         self,
@@ -157,7 +182,7 @@ class Dispatch:
             steps = codec.decode_in_steps(
                 row.api.request, header.version, connection.view, header.body, end, limit
             )
-            self._serve(connection, row, header.version, header, finish(steps)[0], end - start)
+            self._serve(connection, row, header.version, header, finish(steps)[0])
             return
         frame = bytes(connection.view[start:end])
         connection.hold()
@@ -183,10 +208,9 @@ class Dispatch:
                 request.reply_nothing()
             self._refuse(connection, f"a {row.api.name} request cannot be read: {broken}")
         else:
-            size = len(frame)
             del frame
             if request is None:
-                self._serve(connection, row, header.version, header, body, size)
+                self._serve(connection, row, header.version, header, body)
             else:
                 self._answer(request, body)
         finally:
@@ -199,11 +223,8 @@ class Dispatch:
         version: int,
         header: ParsedRequestHeader,
         body: Any,
-        size: int,
     ) -> None:
         request = Request(connection, row, version, header.correlation_id, header.client_id)
-        if self._context.quotas is not None:
-            self._throttle(self._context.quotas, request, size)
         self._answer(request, body)
 
     def _answer(self, request: Request, body: Any) -> None:
@@ -223,17 +244,6 @@ class Dispatch:
             request.reply_in_turns(response)
         elif response is not None:
             request.reply(cast("Struct", response))
-
-    def _throttle(self, quotas: ClientQuotas, request: Request, size: int) -> None:
-        """Answer at once, but pause reading from a client beyond its quota (KIP-219)."""
-        connection, kind = request.connection, request.row.quota
-        if kind is QuotaKind.EXEMPT:
-            return
-        delay_ms = quotas.throttle_ms(connection.principal, request.client_id, kind, size)
-        if delay_ms > 0:
-            request.throttle_ms = delay_ms
-            connection.hold()
-            asyncio.get_running_loop().call_later(delay_ms / 1000, connection.release)
 
     def _refuse(self, connection: ServerConnection, why: str) -> None:
         self._context.peer_log.warning("requests", connection.host, f"closed a connection: {why}")

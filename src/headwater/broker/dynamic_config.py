@@ -1,4 +1,4 @@
-"""Applies changed settings of topics and of this broker while it runs."""
+"""Applies changed settings of topics, users and of this broker while it runs."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping
 from headwater.broker.context import Context
 from headwater.broker.listening import connection_limits
 from headwater.broker.open_files import OpenFiles
+from headwater.broker.quota_nodes import entity_at
 from headwater.config.broker import BrokerSettings
+from headwater.controller.store.znodes import DEFAULT_ENTITY
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.replication.throttles import ReplicationThrottles
+from headwater.security.quotas import QUOTA_KEYS, stored_quotas
 
 log = logging.getLogger("headwater.server")
 
@@ -43,12 +46,32 @@ class DynamicConfig:
         for problem in settings.ignored:
             log.warning("ignored a stored broker setting: %s", problem.message)
         context.settings = settings
-        context.connection_quotas.limits = connection_limits(settings, self._open_files)
+        context.connection_quotas.use(connection_limits(settings, self._open_files))
         context.controller.use_settings(controller_settings(settings))
         _use_rates(context.throttles, settings)
         for topic in context.replicas.topics():
             context.replicas.topic_settings_changed(topic)
         context.changed()
+
+    def client_changed(self, kind: str, name: str, overrides: Mapping[str, str]) -> None:
+        """Apply the quotas of a user, a client or an address, and the credentials of a user."""
+        if kind == "users" and name != DEFAULT_ENTITY:
+            self._user_changed(name, overrides)
+        entity = entity_at(kind, name)
+        quotas = stored_quotas(entity, overrides)
+        ignored = sorted(QUOTA_KEYS & overrides.keys() - quotas.keys())
+        if ignored:
+            log.warning("ignored stored quotas of %s: %s", entity, ", ".join(ignored))
+        self._context.client_quotas.set(entity, quotas)
+
+    def _user_changed(self, user: str, overrides: Mapping[str, str]) -> None:
+        """Apply the stored credentials of a user to logins from now on."""
+        for mechanism in self._context.users.replace(user, overrides):
+            log.warning(
+                "the stored %s credential of user %r cannot be read: set the password again",
+                mechanism,
+                user,
+            )
 
     def topics_deleted(self, topics: Iterable[str]) -> None:
         """Drop the overrides of deleted topics."""
@@ -86,6 +109,7 @@ def controller_settings(settings: BrokerSettings) -> ControllerSettings:
     return ControllerSettings(
         num_partitions=settings.num_partitions,
         default_replication_factor=settings.default_replication_factor,
+        min_insync_replicas=settings.min_insync_replicas,
         unclean_leader_election=settings.unclean_leader_election_enable,
         delete_topic_enable=settings.delete_topic_enable,
         inter_broker_listener=settings.inter_broker_listener.name,

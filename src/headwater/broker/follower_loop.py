@@ -98,6 +98,13 @@ class ReplicaFetchers:
         self._fetcher_of[at] = fetcher
         fetcher.follow(replica)
 
+    def start_stored(self, replica: Replica) -> None:
+        """Tell the leader about the start of a log with the next fetch; it waits for that."""
+        fetcher = self._fetcher_of.get(replica.topic_partition)
+        # What is staged changes the position anyway.
+        if fetcher is not None and not replica.dirty:
+            fetcher.wake(replica)
+
     def unfollow(self, at: TopicPartition) -> None:
         """Stop fetching the partition."""
         fetcher = self._fetcher_of.pop(at, None)
@@ -106,6 +113,12 @@ class ReplicaFetchers:
             if fetcher.idle:
                 fetcher.close()
                 del self._fetchers[fetcher.leader, fetcher.number]
+
+    def hold(self, replica: Replica) -> None:
+        """Fetch nothing until the disk of the replica takes writes again."""
+        fetcher = self._fetcher_of.get(replica.topic_partition)
+        if fetcher is not None:
+            fetcher.hold(replica)
 
     def number_of(self, at: TopicPartition) -> int:
         """Return the number of the fetcher, among those of its leader, that gets the partition."""
@@ -340,6 +353,7 @@ class ReplicaFetcher:
             records, fetched.leader_epoch, fetched.high_watermark, max(0, fetched.log_start)
         )
         self._staged[replica] = end
+        self._context.metrics.replication_bytes_in += len(records)
         at, throttle = replica.topic_partition, self._context.throttles.follower
         self._fetch.lags(at, fetched.high_watermark - end)
         if throttle.active and records and throttle.covers(at):
@@ -369,6 +383,11 @@ class ReplicaFetcher:
             replica.end_watchers[self] = None
         elif self._replicas.get(at) is replica and not replica.following.cutting:
             self._fetch.moved(at, replica.following.position)
+
+    def hold(self, replica: Replica) -> None:
+        """Fetch nothing as long as the disk takes no writes."""
+        self._resume(replica)
+        self._fetch_soon()
 
     def wake(self, replica: Replica) -> None:
         """More of the log is durable, the epochs are saved, or the disk takes writes again."""

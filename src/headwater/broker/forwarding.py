@@ -54,10 +54,12 @@ class Forwarding:
 
         def answered(result: EnvelopeResponse | KafkaError | None) -> None:
             peer.hold_bytes(-len(frame))
-            if isinstance(result, EnvelopeResponse) and result.response_data is not None:
-                request.reply_bytes(result.response_data)
-            else:
+            if not isinstance(result, EnvelopeResponse) or result.response_data is None:
                 serve_here()
+            elif request.row.applied_first:
+                self._context.configs.catch_up(partial(request.reply_bytes, result.response_data))
+            else:
+                request.reply_bytes(result.response_data)
 
         peer.hold_bytes(len(frame))  # a controller that does not answer must not fill the memory
         _Attempts(self, envelope, answered).go()

@@ -16,6 +16,7 @@ from headwater.broker.disk_reserve import DiskReserve
 from headwater.broker.server_connection import ServerConnection
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.wall_clock import LastTime
+from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
 from headwater.log.flushing import FlushWork
 from headwater.model import TopicPartition
@@ -34,6 +35,7 @@ LOGS_PER_CHECK = 500
 PROBE_S = 1.0
 MEMORY_CHECK_S = 2.0
 SWEEP_S = 5.0
+KEY_STORE_CHECK_S = 5.0
 CHUNK = 500
 """Partitions that a job checks before it yields to the loop."""
 FLUSH_LANES = 2
@@ -95,6 +97,8 @@ class Housekeeping:
                 self._expire_producers,
             ),
         ]
+        if self._context.listener_tls:
+            jobs.append(("key stores", KEY_STORE_CHECK_S, self._reload_key_stores))
         for name, interval_s, job in jobs:
             self._keep(self._tasks.spawn(self._repeat(name, interval_s, job), name))
 
@@ -188,7 +192,7 @@ class Housekeeping:
         return self._context.replicas.get(*replica.topic_partition) is replica
 
     async def _probe(self) -> None:
-        if self._health.any_full:
+        if self._health.full_dirs:
             self._health.probe(self._context.replicas)
         elif self._reserve.missing:
             await self._tasks.in_thread(self._reserve.make)
@@ -200,12 +204,30 @@ class Housekeeping:
 
         A checkpoint names every log, so a broker with many logs writes one less often.
         """
-        logs = len(self._context.replicas.log_dirs.logs)
-        if self._flushed and self._checks_skipped >= logs // LOGS_PER_CHECK:
-            self._checks_skipped = 0
-            await self._checkpoint()
-        elif self._flushed:
+        moved = self._context.moved_starts
+        if not self._flushed and not moved:
+            return
+        if self._checks_skipped < len(self._context.replicas.log_dirs.logs) // LOGS_PER_CHECK:
             self._checks_skipped += 1
+            return
+        self._checks_skipped = 0
+        for replica in moved:
+            if not replica.upkeep.start_is_flushed:
+                replica.flushes.flush()
+        await self._checkpoint()
+        self._starts_stored()
+
+    def _starts_stored(self) -> None:
+        """Let requests continue that wait for the start of a log to be stored."""
+        moved, self._context.moved_starts = self._context.moved_starts, {}
+        for replica in moved:
+            if not self._hosted(replica) or replica.offline is not None:
+                continue
+            if not replica.upkeep.start_is_stored:
+                self._context.moved_starts[replica] = None
+            else:
+                replica.wake_watchers()
+                self._context.replica_fetchers.start_stored(replica)
 
     async def _checkpoint(self) -> None:
         async with self._checkpointing:
@@ -302,6 +324,24 @@ class Housekeeping:
                 await asyncio.sleep(0)
             if isinstance(connection, ServerConnection):
                 _sweep(connection, now_ms, limit_ms)
+
+    async def _reload_key_stores(self) -> None:
+        """Use key stores that have changed for new connections."""
+        settings = self._context.settings
+        for tls in self._context.listener_tls.values():
+            try:
+                fresh = await self._tasks.in_thread(partial(tls.read_if_changed, settings))
+            except ConfigError as problem:
+                log.error("a changed key store is not used: %s", problem.message)
+                continue
+            if fresh is not None:
+                tls.store = fresh
+                log.info(
+                    "listener %s uses its changed key store: %s, valid until %s",
+                    tls.name,
+                    fresh.certificate.subject,
+                    fresh.certificate.not_after,
+                )
 
     async def _free_memory(self) -> None:
         """Close connections that hold memory without progress while others wait for it."""

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from headwater.broker.accepting import BrokerAcceptor
 from headwater.broker.callbacks import Latch, wait_for_callback, wait_for_reply
 from headwater.broker.compose import Parts, compose
 from headwater.broker.context import Context
 from headwater.broker.controlled_shutdown_loop import hand_over_leadership
-from headwater.broker.listening import warn_of_plaintext
+from headwater.broker.listening import ListenerSecurity, warn_of_plaintext
 from headwater.broker.local_store import CLOSE_TIMEOUT_S, LocalStore
 from headwater.broker.open_files import OpenFiles
 from headwater.broker.registration import (
@@ -83,9 +84,15 @@ class BrokerServer:
         self._open_store = open_store or _store_of(settings)
         self._local_store: LocalStore | None = None
         self._opened: list[ListenerHandle] = []
+        self._composed = False
         self._log_dirs_open = False
         # The log dirs of earlier starts that log.dirs.abandoned gives up.
         self._abandoned: dict[str, str] = {}
+
+    @property
+    def metrics_address(self) -> str | None:
+        """Where metrics are served, as HOST:PORT."""
+        return self.parts.monitoring.address
 
     # -- starting
 
@@ -93,6 +100,8 @@ class BrokerServer:
         """Recover the logs, join the cluster, and serve once the partitions of this broker are known."""
         await self._compose()
         await wait_for_callback(self.context.configs.start)
+        if self.context.acls is not None:
+            await wait_for_callback(self.context.acls.start)
         await self._open_log_dirs()
         self._recover()
         await self._listen()
@@ -113,8 +122,10 @@ class BrokerServer:
         except StoreError as refusal:
             raise _explained(refusal) from refusal
         credentials = BrokerCredentials(settings.node_id, cluster_id, secret)
-        self.parts = compose(settings, seams, local, credentials, self.storage_lost.set)
+        self.parts = compose(settings, seams, local, credentials, self.storage_lost)
         self.context = self.parts.context
+        self._composed = True
+        await self.parts.monitoring.open()
 
     async def _check_store(self, store: MetadataStore) -> None:
         """Refuse a store that does not answer, or that does not hold the cluster of the local data.
@@ -201,12 +212,15 @@ class BrokerServer:
         def settings_of(topic: str) -> LogSettings:
             return self.context.policy(topic).log_settings
 
+        began_ms, counters = self.seams.clock.monotonic_ms(), self.context.metrics
         log_dirs.load(settings_of, self.seams.clock.wall_ms())
         reports = log_dirs.recovered.values()
+        counters.recovery_ms = self.seams.clock.monotonic_ms() - began_ms
+        counters.recovery_bytes = sum(report.scanned_bytes for report in reports)
         log.info(
             "recovered %d partitions, scanned %d bytes",
             len(log_dirs.logs),
-            sum(report.scanned_bytes for report in reports),
+            counters.recovery_bytes,
         )
 
     async def _listen(self) -> None:
@@ -215,13 +229,12 @@ class BrokerServer:
         backlog = min(settings.socket_listen_backlog_size, descriptors.backlog)
         for listener, shown in zip(settings.listening, settings.advertised, strict=True):
             warn_of_plaintext(listener)
-            factory = partial(self._accept, listener.name)
-            opened = await open_listener(self.seams.network, listener, factory, backlog)
+            tls = self.context.listener_tls.get(listener.name)
+            security = ListenerSecurity(listener.name, listener.protocol, tls)
+            acceptor = BrokerAcceptor(self.context, security, self._handler_of)
+            opened = await open_listener(self.seams.network, listener, acceptor, backlog)
             self._opened.append(opened)
             self.listeners.append(shown if shown.port else shown._replace(port=opened.port))
-
-    def _accept(self, listener: str) -> ServerConnection:
-        return ServerConnection(self.context, listener, self._handler_of(listener))
 
     def _handler_of(self, listener: str) -> OnFrame:
         dispatch, settings = self.parts.dispatch, self.context.settings
@@ -344,6 +357,7 @@ class BrokerServer:
             parts.reserve.make()
         parts.housekeeping.start()
         parts.cleaner.start()
+        parts.scrubber.start()
         if self._local_store is not None and self._local_store.is_shared:
             context.producer_ids.claim_ahead()  # new producers come also while the store is away
         context.serving = True
@@ -356,11 +370,13 @@ class BrokerServer:
     async def stop(self) -> None:
         """Hand over leadership, write accepted batches, and mark the logs as clean."""
         context = self.context
+        self.parts.monitoring.stopping = True
         await hand_over_leadership(context)
         for opened in self._opened:
             opened.close()
         self.parts.housekeeping.stop()
         self.parts.cleaner.stop()
+        self.parts.scrubber.stop()
         context.tick.flush()
         for connection in list(context.connection_quotas.open):
             connection.close()
@@ -378,6 +394,7 @@ class BrokerServer:
                 if self.parts.store_mark is not None:
                     await wait_for_callback(self.parts.store_mark.mark)
         await self._end_flushes()
+        self.parts.monitoring.close()
         await self._close_store()
         self._close_logs()
 
@@ -415,6 +432,8 @@ class BrokerServer:
         """Release what a failed start acquired."""
         for opened in self._opened:
             opened.close()
+        if self._composed:
+            self.parts.monitoring.close()
         if self._log_dirs_open:
             self.parts.log_dirs.abandon()
         if self._local_store is not None:

@@ -1,15 +1,36 @@
 """The limits of connections from the settings and the system, and warnings about them."""
 
 import logging
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.broker.open_files import OpenFiles
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
+from headwater.config.producer_conflicts import number
 from headwater.transport.listener import ConnectionLimits
+
+if TYPE_CHECKING:
+    from headwater.broker.listener_tls import ListenerTls
 
 log = logging.getLogger("headwater.server")
 
+SETUP_TIMEOUT_S = 10.0
+"""How long a client has for the handshake of TLS and its authentication together."""
+
 LEAST_MEMORY = 256 * 1024 * 1024
+
+
+class ListenerSecurity(NamedTuple):
+    """What a connection knows of the listener that accepted it."""
+
+    name: str
+    protocol: str
+    tls: "ListenerTls | None" = None
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether a client must authenticate with SASL before it is served."""
+        return self.protocol.startswith("SASL_")
 
 
 def connection_limits(settings: BrokerSettings, shares: OpenFiles) -> ConnectionLimits:
@@ -26,7 +47,15 @@ def connection_limits(settings: BrokerSettings, shares: OpenFiles) -> Connection
         settings.max_connections_per_ip,
         _overrides(settings),
         shares.connections,
+        _of_listeners(settings, "max.connections"),
+        settings.max_connection_creation_rate,
+        _of_listeners(settings, "max.connection.creation.rate"),
+        frozenset(settings.listeners_of_brokers if len(settings.listening) > 1 else ()),
     )
+
+
+def _of_listeners(settings: BrokerSettings, name: str) -> dict[str, int]:
+    return {one.name: number(settings.of_listener(one.name, name)) for one in settings.listening}
 
 
 def memory_limit(settings: BrokerSettings) -> int:
@@ -38,7 +67,7 @@ def memory_limit(settings: BrokerSettings) -> int:
 
 def warn_of_plaintext(listener: Listener) -> None:
     """Warn about a listener through which anybody in the network can read and write everything."""
-    if listener.protocol == "PLAINTEXT" and not _is_loopback(listener.host):
+    if listener.protocol == "PLAINTEXT" and not is_loopback(listener.host):
         log.warning(
             "%s accepts connections from the network without encryption or authentication: bind it to "
             "127.0.0.1, or restrict access to the network",
@@ -46,7 +75,8 @@ def warn_of_plaintext(listener: Listener) -> None:
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect to the address."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

@@ -53,6 +53,9 @@ class MarkerConnection(Protocol):
     ) -> None:
         """Send a request; `on_reply` is called once."""
 
+    def close(self) -> None:
+        """Fail the pending requests."""
+
 
 class _Ending:
     """A transaction whose markers are being written."""
@@ -106,6 +109,12 @@ class MarkerLoop:
         self._endings.clear()
         self._queues.clear()
         self._refused.clear()
+
+    def brokers_changed(self) -> None:
+        """Send again what waits for brokers that are gone: a machine without power never answers."""
+        live = self._context.metadata.brokers
+        for broker in [one for one in self._connections if one not in live]:
+            self._connections.pop(broker).close()
 
     # -- sending
 

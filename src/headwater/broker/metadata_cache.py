@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headwater.model import INTERNAL_TOPICS, LEADER_DURING_DELETE, TopicPartition, Uuid
+from headwater.model import INTERNAL_TOPICS, LEADER_DURING_DELETE, NO_LEADER, TopicPartition, Uuid
 from headwater.wire.messages.control import UpdateMetadataRequest
 
 
@@ -25,6 +25,8 @@ class PartitionInfo(NamedTuple):
     replicas: tuple[int, ...]
     offline: tuple[int, ...]
     partition_epoch: int
+    elr: tuple[int, ...] = ()
+    last_known_leader: int = NO_LEADER
 
 
 @dataclass(slots=True)
@@ -150,4 +152,6 @@ def _partition(state: UpdateMetadataRequest.UpdateMetadataPartitionState) -> Par
         tuple(state.replicas),
         tuple(state.offline_replicas),
         state.zk_version,
+        tuple(state.elr),
+        state.last_known_leader,
     )

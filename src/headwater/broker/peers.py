@@ -13,9 +13,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeAlias, TypeVar
+from ssl import SSLContext
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from headwater.errors import E, KafkaError, error_of
+from headwater.errors import E, KafkaError
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
 from headwater.seams.timers import Timer
@@ -27,12 +28,7 @@ from headwater.security.broker_handshake import (
 )
 from headwater.transport.client_connection import ClientConnection
 from headwater.transport.response_reader import Frame
-from headwater.wire.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
+from headwater.transport.sasl_login import log_in
 from headwater.wire.schema import Struct
 
 log = logging.getLogger("headwater.server")
@@ -41,11 +37,18 @@ FIRST_PAUSE_MS = 50
 LONGEST_PAUSE_MS = 1000
 """The pause between two attempts to connect; it doubles with every failure."""
 SETUP_TIMEOUT_S = 10.0
-HANDSHAKE_VERSION = 1
-AUTHENTICATE_VERSION = 2
 
 Answer = TypeVar("Answer", bound=Struct)
-Address: TypeAlias = tuple[str, int]
+
+
+class Address(NamedTuple):
+    """Where a broker listens, and by which name; the name decides about TLS."""
+
+    host: str
+    port: int
+    listener: str = ""
+
+
 AddressOf: TypeAlias = Callable[[int], Address | None]
 """Looks up the address of a broker; None for one that is not alive."""
 
@@ -299,8 +302,11 @@ class Peers:
         credentials: BrokerCredentials,
         address_of: AddressOf,
         timeout_ms: int,
+        tls_of: Callable[[str], SSLContext | None] = lambda _: None,
     ) -> None:
+        """`tls_of` returns the context for a listener of the other broker, None without TLS."""
         self.timeout_ms = timeout_ms
+        self._tls_of = tls_of
         self._network = network
         self._randomness = randomness
         self._credentials = credentials
@@ -332,12 +338,12 @@ class Peers:
 
     async def connect(self, broker_id: int, purpose: str, address: Address) -> ClientConnection:
         """Return a stream to a broker on which both sides are authenticated."""
-        host, port = address
         timeout_s = self.timeout_ms / 1000
         stream = await ClientConnection.open(
             self._network,
-            host,
-            port,
+            address.host,
+            address.port,
+            tls=self._tls_of(address.listener),
             client_id=f"broker-{self._credentials.broker_id}-{purpose}",
             timeout_s=timeout_s,
             setup_timeout_s=min(SETUP_TIMEOUT_S, timeout_s),
@@ -352,23 +358,13 @@ class Peers:
 
     async def _authenticate(self, stream: ClientConnection, broker_id: int) -> None:
         nonce = self._randomness.below(1 << 8 * NONCE_BYTES).to_bytes(NONCE_BYTES)
-        side = CallingBroker(self._credentials, broker_id, nonce)
-        chosen = await stream.call_version(
-            SaslHandshakeRequest(mechanism=MECHANISM), SaslHandshakeResponse, HANDSHAKE_VERSION
-        )
-        if chosen.error_code:
+        try:
+            await log_in(stream, MECHANISM, CallingBroker(self._credentials, broker_id, nonce))
+        except KafkaError as refused:
+            if refused.code not in (E.ILLEGAL_SASL_STATE, E.UNSUPPORTED_SASL_MECHANISM):
+                raise
             raise KafkaError(
-                error_of(chosen.error_code),
+                refused.code,
                 f"{stream.address} does not let brokers in on this listener; check "
                 "inter.broker.listener.name and control.plane.listener.name of both brokers",
-            )
-        challenge = await self._exchange(stream, side.hello())
-        await self._exchange(stream, side.prove(challenge))
-
-    async def _exchange(self, stream: ClientConnection, data: bytes) -> bytes:
-        answer = await stream.call_version(
-            SaslAuthenticateRequest(auth_bytes=data), SaslAuthenticateResponse, AUTHENTICATE_VERSION
-        )
-        if answer.error_code:
-            raise KafkaError(error_of(answer.error_code), answer.error_message)
-        return bytes(answer.auth_bytes)
+            ) from None

@@ -2,8 +2,8 @@
 
 import asyncio
 import gc
-import signal
 from collections.abc import Callable
+from typing import TypeAlias
 
 from headwater.broker.lifecycle_loop import BrokerServer
 from headwater.config.broker import BrokerSettings
@@ -14,7 +14,9 @@ from headwater.seams.files import OsFiles
 from headwater.seams.limits import raise_open_file_limit
 from headwater.seams.machine import read_boot_id
 from headwater.seams.network import TcpNetwork
+from headwater.seams.process_use import SystemProcessMeter
 from headwater.seams.randomness import SystemRandomness
+from headwater.seams.signals import on_stop_signal
 from headwater.seams.tasks import LoopTasks
 from headwater.seams.workers import ProcessWorkers
 
@@ -34,28 +36,32 @@ def system_seams() -> Seams:
         raise_open_file_limit(),
         read_boot_id(),
         ProcessWorkers(),
+        SystemProcessMeter(),
     )
 
 
-def run(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` gets the address once clients may connect."""
+OnReady: TypeAlias = Callable[[str, str | None], None]
+"""Gets the address for clients, and that of the metrics if they are shown."""
+
+
+def run(settings: BrokerSettings, on_ready: OnReady) -> None:
+    """Serve until a signal stops it; `on_ready` is called once clients may connect."""
     import uvloop
 
     uvloop.run(_serve(settings, on_ready))
 
 
-async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
+async def _serve(settings: BrokerSettings, on_ready: OnReady) -> None:
     loop = asyncio.get_running_loop()
     broker = BrokerServer(settings, system_seams())
     stopped = asyncio.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, stopped.set)
+    on_stop_signal(loop, stopped.set)
     gc.disable()
     if not await _started(broker, stopped):
         return
     _collect_rarely()
     first = broker.listeners[0]
-    on_ready(f"{first.host or '127.0.0.1'}:{first.port}")
+    on_ready(f"{first.host or '127.0.0.1'}:{first.port}", broker.metrics_address)
     ends = [asyncio.ensure_future(event.wait()) for event in (stopped, broker.storage_lost)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:

@@ -163,8 +163,6 @@ def route_of(
 
     The checks that could refuse a request (acks, access rules) are not repeated on the fast path.
     """
-    if context.quotas is not None:
-        return None  # the answer has no hole for a throttle time
     if body.acks == ACKS_NONE or (body.transactional_id is not None and transaction is None):
         return None
     targets = _targets(context, body)

@@ -67,8 +67,17 @@ class BrokerReplicaHost:
         self._context.verifier.verify(at, producer_id, epoch, write, done)
 
     def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
-        """Ask the controller to store another in-sync set."""
+        """Ask the controller to store another in-sync set.
+
+        A follower that leaves it fetches nothing more until its disk takes writes: it would join again.
+        """
+        if not proposal.isr:
+            self._context.replica_fetchers.hold(replica)
         self._context.isr_proposals.propose(replica, proposal)
+
+    def start_moved(self, replica: Replica) -> None:
+        """Have the start stored."""
+        self._context.moved_starts[replica] = None
 
     def storage_failed(self, replica: Replica, failure: OSError, *, flushing: bool) -> None:
         """Report a failed write or flush to the storage health."""

@@ -52,7 +52,7 @@ class Request(PendingResponse):
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.throttle_ms = 0
+        self.throttle_ms, connection.throttle_ms = connection.throttle_ms, 0
         self.started_us = connection.context.clock.monotonic_us()
         self.on_gone: Callable[[], None] | None = None
         """Called if the client disconnects before the response."""
@@ -97,6 +97,9 @@ class Request(PendingResponse):
         code = getattr(response, "error_code", 0)
         if code:
             self.connection.context.metrics.error(self.row.api.key, code)
+        quotas = self.connection.context.quotas
+        if quotas is not None:
+            self.throttle_ms = max(self.throttle_ms, quotas.request_throttle_ms(self.connection))
         if self.throttle_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = self.throttle_ms
 

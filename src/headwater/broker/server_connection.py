@@ -12,15 +12,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headwater.log.slices import SliceStream
+from headwater.broker.answer_buffers import handshake_failure, joined, own_bytes
+from headwater.broker.idle_tracker import IdleTracker
+from headwater.broker.listening import SETUP_TIMEOUT_S, ListenerSecurity
+from headwater.log.slices import PLAIN_SOCKET, PlainSocket, SliceStream
 from headwater.seams.files import Buffer
-from headwater.security.broker_handshake import CalledBroker
 from headwater.security.principals import ANONYMOUS, Principal
+from headwater.security.sasl_session import SaslSession
 from headwater.transport.frame_protocol import UNLIMITED, FrameProtocol
 from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
+    from headwater.broker.client_quotas import QuotaMeter
     from headwater.broker.context import Context
+    from headwater.broker.listener_tls import ListenerTls
     from headwater.broker.pure_fast_produce import FastRoute
 
 MAX_UNANSWERED = 128
@@ -35,6 +40,9 @@ SMALL_PIECE = 64 * 1024
 """Bytes read from the disk at a time for one client, and while memory is short."""
 WORTH_COUNTING = 64 * 1024
 """Smaller responses do not count in the memory budget: the transport sends them at once."""
+
+TLS_RECORD = 0x1603
+"""The first bytes of a TLS handshake, read as the start of a frame size."""
 
 SENT: list[Buffer] = []
 """The content of the slot of a sent response: a reference to the slot must not keep the bytes."""
@@ -71,26 +79,11 @@ class PendingResponse:
         """Handle a disconnect before the response."""
 
 
-class IdleTracker:
-    """Detects idle connections by comparing frame counts between two checks."""
-
-    __slots__ = ("_frames", "_since_ms")
-
-    def __init__(self) -> None:
-        self._frames = -1
-        self._since_ms = 0
-
-    def for_ms(self, now_ms: int, frames_read: int) -> int:
-        """Return how long no request has arrived, by the resolution of the checks."""
-        if frames_read != self._frames:
-            self._frames, self._since_ms = frames_read, now_ms
-        return now_ms - self._since_ms
-
-
 class ServerConnection(FrameProtocol):
     """The broker's end of a client's connection."""
 
     __slots__ = (
+        "_accepted_ms",
         "_answers",
         "_charged",
         "_handed",
@@ -98,6 +91,7 @@ class ServerConnection(FrameProtocol):
         "_held_bytes",
         "_leaving",
         "_polls",
+        "_session_end",
         "_stream",
         "_streams",
         "_tick",
@@ -108,39 +102,56 @@ class ServerConnection(FrameProtocol):
         "client_software",
         "context",
         "frame",
-        "handshake",
         "host",
         "idle",
         "last_shape",
         "listener",
+        "meter",
         "pending",
+        "plain_socket",
         "principal",
         "route",
+        "sasl",
+        "security",
+        "throttle_ms",
         "waits_for_start",
     )
 
     def __init__(
         self,
         context: "Context",
-        listener: str,
+        security: ListenerSecurity,
         on_frame: "OnFrame",
+        host: str,
     ) -> None:
-        super().__init__(context.settings.socket_request_max_bytes, on_frame, context.memory)
+        settings = context.settings
+        limit = (
+            settings.sasl_server_max_receive_size
+            if security.uses_sasl
+            else settings.socket_request_max_bytes
+        )
+        super().__init__(limit, on_frame, context.memory)
         self.context = context
-        self.listener = listener
+        self.security = security
+        self.listener = security.name
+        self.plain_socket: PlainSocket | None = None if security.tls else PLAIN_SOCKET
         self.principal: Principal = ANONYMOUS
-        # A listener with SASL sets this once the client has authenticated.
-        self.authenticated = True
-        self.handshake: CalledBroker | None = None
-        """The handshake of a broker that is authenticating."""
+        self.authenticated = not security.uses_sasl
+        self._accepted_ms = context.clock.monotonic_ms()
+        self.sasl: SaslSession | None = None
+        """The authentication of the peer, once it has begun."""
+        self._session_end: asyncio.TimerHandle | None = None
         self.waits_for_start = False
         """Whether its requests wait until the broker serves."""
-        self.host = ""
+        self.host = host
         self.client_software: tuple[str, str] = ("unknown", "unknown")
         self.pending: deque[PendingResponse] = deque()
         self.idle = IdleTracker()
         self.route: FastRoute | None = None
         """The route of this client's last produce request, for the fast path."""
+        self.meter: QuotaMeter | None = None
+        """What its requests count against; None before the first one with quotas."""
+        self.throttle_ms = 0  # of the request being handled
         self.last_shape: object = None
         """The partitions of the last decoded produce request."""
         self.frame = (0, 0)
@@ -164,16 +175,59 @@ class ServerConnection(FrameProtocol):
     # -- connect and disconnect
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the peer, or close the connection if there are too many."""
+        """Begin to read: the peer was counted when it was accepted, and TLS is set up."""
         super().connection_made(transport)
-        peer = transport.get_extra_info("peername")
-        self.host = peer[0] if peer else "unknown"
-        if not self.context.connection_quotas.admit(self, self.host):
-            self.context.peer_log.warning("connections", self.host, "too many connections")
+        if not self.authenticated:
+            passed_s = (self.context.clock.monotonic_ms() - self._accepted_ms) / 1000
+            self.limit_session(max(0.0, SETUP_TIMEOUT_S - passed_s), self._setup_expired)
+        elif self.security.tls is not None and not self._identify(self.security.tls):
             self.abort()
-        elif not self.context.serving and not self.context.lets_brokers_in(self.listener):
+            return
+        if not self.context.serving and not self.context.lets_brokers_in(self.listener):
             self.waits_for_start = True
             self.hold()
+
+    def _identify(self, tls: "ListenerTls") -> bool:
+        """Find out who the peer is by its certificate; False if no rule gives it a name."""
+        assert self.transport is not None
+        principal = tls.principal_of(
+            self.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        )
+        if principal is None:
+            self._report("no rule of ssl.principal.mapping.rules matches its certificate")
+            return False
+        self.authenticated_as(principal)
+        return True
+
+    def _setup_expired(self) -> None:
+        self._report(f"it did not authenticate within {SETUP_TIMEOUT_S:g} s")
+        self.abort()
+
+    def _report(self, why: object) -> None:
+        self.context.peer_log.warning(
+            f"listener {self.listener}", self.host, f"closed a connection: {why}"
+        )
+
+    def authenticated_as(self, principal: Principal) -> None:
+        """Serve the peer as `principal`; what was looked up for another one is dropped."""
+        self.limit_session(None)
+        self.max_frame = self.context.settings.socket_request_max_bytes
+        self.principal = principal
+        self.authenticated = True
+        self.route = None
+
+    def end_session(self) -> None:
+        """Serve nothing until the peer has authenticated again."""
+        self.authenticated = False
+        self.route = None
+
+    def limit_session(self, after_s: float | None, end: Callable[[], None] | None = None) -> None:
+        """Call `end` after a time, instead of what was to be called before; None for never."""
+        if self._session_end is not None:
+            self._session_end.cancel()
+            self._session_end = None
+        if after_s is not None and end is not None:
+            self._session_end = asyncio.get_running_loop().call_later(after_s, end)
 
     def wait_for_start(self, start: int) -> None:
         """Take the request at `start`, and those after it, once the broker serves."""
@@ -189,9 +243,13 @@ class ServerConnection(FrameProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection; later responses are dropped."""
-        self.context.connection_quotas.leave(self, self.host)
+        if self.transport is None and exc is not None:
+            self._report(handshake_failure(exc))
+        self.context.connection_quotas.leave(self, self.host, self.listener)
         self.context.metrics.closed_bytes_in += self.bytes_in
         self.context.metrics.closed_bytes_out += self.bytes_out
+        self.context.client_quotas.connection_lost(self)
+        self.limit_session(None)
         self._answers.clear()
         self._stream = None
         self.route = None
@@ -239,6 +297,9 @@ class ServerConnection(FrameProtocol):
 
     def frame_refused(self, size: int) -> None:
         """Close the connection of a peer that announced an invalid frame size."""
+        if size >> 16 == TLS_RECORD:
+            self._report("the client uses TLS, this listener does not")
+            return
         self.context.peer_log.warning(
             "frames", self.host, f"closed a connection: a frame of {size} bytes was announced"
         )
@@ -333,13 +394,15 @@ class ServerConnection(FrameProtocol):
             self._answers = []
             if self._streams:
                 answers = self._up_to_stream(answers)
+            if self.plain_socket is None:
+                answers = joined(answers)
             if len(answers) == 1:
                 transport.write(answers[0])
             elif answers:
                 transport.writelines(answers)
             self._answers_sent(sum(map(len, answers)))
             if self._charged and not self._writing_paused:
-                self._charge(-min(self._charged, _own(answers)))
+                self._charge(-min(self._charged, own_bytes(answers)))
             if self._streams and self._begin_stream():
                 return
         if self._leaving and not self.pending:
@@ -435,10 +498,3 @@ class ServerConnection(FrameProtocol):
         if super().progress() is None and not self._writing_paused:
             return None
         return self.received() + self._handed - self.transport.get_write_buffer_size()
-
-
-def _own(buffers: list[Buffer]) -> int:
-    """Return the bytes of a response in this process's memory, without page cache and disk."""
-    return sum(
-        len(buffer) for buffer in buffers if not isinstance(buffer, (memoryview, SliceStream))
-    )

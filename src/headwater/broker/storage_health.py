@@ -5,7 +5,8 @@ that failed in any other way (EIO, read-only, a failed flush) is offline until t
 after a failed flush the page cache may differ from the disk. Running out of file descriptors is not a
 disk error: idle files are closed, and the operation is retried.
 
-In a cluster, partitions of a full or failed dir are led by other in-sync replicas, if there are any.
+In a cluster, partitions of a full or failed dir are led by other in-sync replicas, if there are any, and
+its followers leave the in-sync sets at once.
 """
 
 import errno
@@ -125,9 +126,9 @@ class StorageHealth:
             self._all_lost()
 
     @property
-    def any_full(self) -> bool:
-        """Return whether a dir is full."""
-        return bool(self._full)
+    def full_dirs(self) -> int:
+        """Return how many dirs are full."""
+        return len(self._full)
 
 
 def _dir_of(replica: Replica) -> str:

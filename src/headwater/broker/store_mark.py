@@ -6,7 +6,6 @@ the transaction of the last mark. In an older copy the node has an earlier trans
 store has processed others since, and the broker stays out.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
@@ -18,6 +17,7 @@ from headwater.controller.store.metadata_store import (
     StoreFailure,
 )
 from headwater.controller.store.znodes import store_mark_path
+from headwater.log.checked_json import dump_checked, load_checked
 from headwater.log.log_dir import LogDir
 from headwater.seams.files import Files, read_file, replace_file
 from headwater.seams.tasks import Lane
@@ -37,7 +37,7 @@ def read_noted_mark(files: Files, log_dirs: Iterable[str]) -> int:
 
 def _noted(files: Files, path: str) -> int:
     try:
-        return int(json.loads(read_file(files, path))["zxid"])
+        return int(load_checked(read_file(files, path))["zxid"])
     except OSError:
         return 0  # a new folder, or a disk whose failure is reported when it is opened
     except (ValueError, KeyError, TypeError):
@@ -129,7 +129,7 @@ class StoreMark:
     def note(self) -> None:
         """Write the transaction of the last mark into the log dirs; OSError if one fails."""
         if self.zxid:
-            content = json.dumps({"version": 0, "zxid": self.zxid}).encode()
+            content = dump_checked({"version": 0, "zxid": self.zxid})
             for log_dir in self._dirs:
                 if not log_dir.offline:
                     replace_file(self._files, log_dir.join(FILE_NAME), content)

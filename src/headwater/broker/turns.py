@@ -40,6 +40,16 @@ class Requester(Protocol):
         """Count `size` bytes of its requests as memory in use; negative to release them."""
 
 
+class StepTimer(Protocol):
+    """Counts the time of long requests against the quotas of their clients."""
+
+    def begin_step(self, peer: Requester) -> bool:
+        """Return whether the time of a client's step counts; then `end_step` is called after it."""
+
+    def end_step(self, peer: Requester) -> None:
+        """Count the time."""
+
+
 class _Work:
     """A running generator, with the bytes of its large request."""
 
@@ -60,6 +70,8 @@ class Turns:
 
     def __init__(self) -> None:
         self.taken = 0
+        self.timer: StepTimer | None = None
+        """None if no client has a quota."""
         self._running: deque[_Work] = deque()
         self._begun: deque[_Work] = deque()
         self._received: deque[_Work] = deque()
@@ -137,6 +149,8 @@ class Turns:
     def _step(self, work: _Work) -> bool:
         self.taken += 1
         outer, self._inherited = self._inherited, work.weight
+        timer = self.timer
+        timed = timer is not None and timer.begin_step(work.peer)
         try:
             elements = sum(1 for _ in islice(work.steps, ELEMENTS_A_TURN))
         except Exception:
@@ -144,6 +158,8 @@ class Turns:
             return True
         finally:
             self._inherited = outer
+            if timer is not None and timed:
+                timer.end_step(work.peer)
         return elements < ELEMENTS_A_TURN
 
 

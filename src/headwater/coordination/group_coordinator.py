@@ -4,12 +4,13 @@ import uuid
 from typing import TypeAlias, TypeVar
 
 from headwater.config.broker import BrokerSettings
+from headwater.coordination.coordinator_log import CoordinatorLog
 from headwater.coordination.groups import records
 from headwater.coordination.groups.rebalances import Rebalances
 from headwater.coordination.groups.records import CoordinatorRecord
 from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.groups.shard import GroupShard
-from headwater.coordination.runtime_loop import Command, CoordinatorLog, CoordinatorRuntime
+from headwater.coordination.runtime_loop import Command, CoordinatorRuntime
 from headwater.coordination.shard import InternalTopic, TopicImage
 from headwater.model import CONSUMER_OFFSETS
 from headwater.seams.clock import Clock

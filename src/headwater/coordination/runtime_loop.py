@@ -11,14 +11,14 @@ effects are parameters.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from headwater.coordination.append_errors import FAULTS_OF_PRODUCERS, as_coordinator_error
+from headwater.coordination.coordinator_log import CoordinatorLog
 from headwater.coordination.deadlines import Now
-from headwater.coordination.load_turns import LoadTurns
 from headwater.coordination.shard import (
     InternalTopic,
     Outcome,
@@ -29,6 +29,7 @@ from headwater.coordination.shard import (
     TransactionalProducer,
     TransactionalShard,
 )
+from headwater.coordination.shard_turns import ShardTurns
 from headwater.errors import E, KafkaError
 from headwater.model import NO_PRODUCER_ID, TopicPartition, coordinator_partition
 from headwater.records.batch import CRC_START, Buffer, batches
@@ -55,42 +56,6 @@ SAY_AGAIN_MS = 60_000
 """How often a partition that still cannot be loaded is logged."""
 RECORDS_PER_BATCH = 500
 REPLIES_PER_TURN = 200
-
-
-class CoordinatorLog(Protocol):
-    """The coordinator's topic on this broker, partition by partition."""
-
-    def stage(
-        self,
-        partition: int,
-        records: list[tuple[bytes, bytes | None]],
-        now_ms: int,
-        producer: TransactionalProducer | None = None,
-    ) -> int:
-        """Append one batch and return the offset after it; KafkaError if the log refuses it."""
-
-    def stage_marker(
-        self, partition: int, marker: Marker, now_ms: int, transaction_version: int
-    ) -> int:
-        """Append the end of a transaction and return the offset after it."""
-
-    def read(
-        self,
-        partition: int,
-        offset: int,
-        max_bytes: int,
-        done: Callable[[Buffer | KafkaError], None],
-    ) -> None:
-        """Read whole batches from the first one that ends after `offset`; empty at the log end.
-
-        `done` is called now, or later if the disk has to be read.
-        """
-
-    def end(self, partition: int) -> int:
-        """The log end offset."""
-
-    def high_watermark(self, partition: int) -> int:
-        """Return the high watermark; `high_watermark_advanced` reports later moves."""
 
 
 class ShardState(Enum):
@@ -127,7 +92,7 @@ class ShardRuntime(Generic[S, R]):
         self._load_offset = 0
         self._load_bytes = LOAD_CHUNK_BYTES
         self._timer: Timer | None = None
-        self._load_soon = partial(runtime.load_turns.add, self._load_chunk)
+        self._load_soon = partial(runtime.turns.add, self._load_chunk)
         self._load_soon()
 
     # -- loading
@@ -333,11 +298,20 @@ class ShardRuntime(Generic[S, R]):
         self._answer_all(self.shard.parked(), why)
 
     def topic_deleted(self, name: str) -> None:
-        """Run the shard's `topic_deleted`, after the load if it is still loading."""
+        """Run the steps of the shard's `topic_deleted`, after the load if it is still loading."""
         if self.state is ShardState.LOADING:
             self._topics_deleted.append(name)
-        elif self.state is ShardState.ACTIVE:
-            self.run(self.shard.topic_deleted(self._now(), name))
+        else:
+            self._run_later(self.shard.topic_deleted(name))
+
+    def _run_later(self, steps: Iterator[Outcome[R]]) -> None:
+        def run_next() -> None:
+            step = next(steps, None) if self.state is ShardState.ACTIVE else None
+            if step is not None:
+                self.run(step)
+                self._runtime.turns.add(run_next)
+
+        self._runtime.turns.add(run_next)
 
     def _wait_for_deadline(self) -> None:
         """Set the timer, unless it fires early enough: most deadlines only move later."""
@@ -387,7 +361,7 @@ class CoordinatorRuntime(Generic[S, R]):
         self.log = log
         self.clock = clock
         self.call_later = call_later
-        self.load_turns = LoadTurns(call_later)
+        self.turns = ShardTurns(call_later)
         self.on_effect = on_effect
         # Returns the shard as one whose records may belong to transactions.
         self.transactional = transactional
@@ -401,11 +375,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def submit(self, key: str, command: Command[S, C, R], argument: C, reply: Reply) -> None:
         """Run a command on the shard of `key`; KafkaError if it is not here or not loaded yet."""
-        partition = self.partition_of(key)
-        shard = None if partition is None else self._shards.get(partition)
-        if shard is None:
-            raise KafkaError(E.NOT_COORDINATOR)
-        shard.submit(command, argument, reply)
+        self._required(self.partition_of(key)).submit(command, argument, reply)
 
     def submit_to_all(
         self, command: Command[S, C, R], argument: C, reply: Callable[[list[object]], None]
@@ -429,6 +399,10 @@ class CoordinatorRuntime(Generic[S, R]):
         for shard in shards:
             shard.submit(command, argument, collect)
 
+    def active_shards(self) -> list[S]:
+        """Return the loaded shards, for readers that change nothing."""
+        return [one.shard for one in self._shards.values() if one.state is ShardState.ACTIVE]
+
     def coordinates(self, key: str, leader_epoch: int) -> bool:
         """Return whether the shard of `key` is here, since the election of `leader_epoch`."""
         partition = self.partition_of(key)
@@ -442,10 +416,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
         KafkaError if the shard is not here or not loaded yet, or its log refuses the marker.
         """
-        shard = self._shards.get(partition)
-        if shard is None:
-            raise KafkaError(E.NOT_COORDINATOR)
-        shard.end_transaction(marker, transaction_version, reply)
+        self._required(partition).end_transaction(marker, transaction_version, reply)
 
     # -- what happens to partitions of the topic
 
@@ -461,14 +432,12 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def high_watermark_advanced(self, partition: int, high_watermark: int) -> None:
         """Send the replies that waited for it."""
-        shard = self._shards.get(partition)
-        if shard is not None:
+        if shard := self._shards.get(partition):
             shard.high_watermark_advanced(high_watermark)
 
     def append_failed(self, partition: int) -> None:
         """Reload a shard whose staged records did not reach the log."""
-        shard = self._shards.get(partition)
-        if shard is not None:
+        if shard := self._shards.get(partition):
             self._close(partition, E.NOT_COORDINATOR)
             self._load(partition, shard.leader_epoch)
 
@@ -482,12 +451,17 @@ class CoordinatorRuntime(Generic[S, R]):
         for partition in list(self._shards):
             self._close(partition, E.COORDINATOR_NOT_AVAILABLE)
 
+    def _required(self, partition: int | None) -> ShardRuntime[S, R]:
+        shard = None if partition is None else self._shards.get(partition)
+        if shard is None:
+            raise KafkaError(E.NOT_COORDINATOR)
+        return shard
+
     def _load(self, partition: int, leader_epoch: int) -> None:
         self._shards[partition] = ShardRuntime(self, self._at(partition), leader_epoch)
 
     def _close(self, partition: int, why: E) -> None:
-        shard = self._shards.pop(partition, None)
-        if shard is not None:
+        if shard := self._shards.pop(partition, None):
             shard.close(KafkaError(why))
 
     def _at(self, partition: int) -> TopicPartition:

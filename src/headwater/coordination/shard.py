@@ -5,7 +5,7 @@ It returns records to append, replies for tokens, and effects; the runtime appen
 replays them, and sends the replies once the high watermark covers them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -55,8 +55,8 @@ class Shard(Protocol[R]):
     def next_deadline(self) -> int | None:
         """When to call `expire`, by the monotonic clock."""
 
-    def topic_deleted(self, now: Now, topic: str) -> Outcome[R]:
-        """Drop the state of a deleted topic."""
+    def topic_deleted(self, topic: str) -> Iterator[Outcome[R]]:
+        """Drop the state that the deleted topic has now, in steps of bounded size."""
 
     def survives_loss_of(self, records: Sequence[R]) -> bool:
         """Return whether the shard still equals its log if `records` are not appended.

@@ -3,7 +3,8 @@
 from typing import TypeAlias, TypeVar
 
 from headwater.config.broker import BrokerSettings
-from headwater.coordination.runtime_loop import Command, CoordinatorLog, CoordinatorRuntime, Reply
+from headwater.coordination.coordinator_log import CoordinatorLog
+from headwater.coordination.runtime_loop import Command, CoordinatorRuntime, Reply
 from headwater.coordination.shard import InternalTopic, TopicImage
 from headwater.coordination.transactions import records
 from headwater.coordination.transactions.records import TransactionRecord

@@ -1,192 +1,120 @@
-"""Counters, gauges and histograms for one event loop thread, and their Prometheus text.
+"""Numbers for Prometheus: the rows of a table, what reads them, and their text.
 
-No locks: the loop thread writes, and a reader of an integer sees some whole value. On the hot path
-keep the object and add to its attribute (`requests.value += 1`); names and labels are looked up
-once, at start.
+No locks: the loop thread counts, and a reader of an integer sees some whole value. On the hot path
+keep the owner of a number and add to its attribute (`counters.requests += 1`); names and labels are
+looked up when the numbers are read.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
-Labels = tuple[tuple[str, str], ...]
-
-LATENCY_MS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0)
-
-
-Sample: TypeAlias = tuple[Mapping[str, str], float]
-"""Labels and a value."""
+Sample: TypeAlias = tuple[Sequence[str], float]
+"""The values of the labels, in the order of the row, and the number."""
 
 
-class Counter:
-    """A number that only grows."""
+class MetricRow(NamedTuple):
+    """One metric: its name, what it means, and which MBean of Kafka has the same number."""
 
-    __slots__ = ("value",)
-    kind = "counter"
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def samples(self) -> Iterator[tuple[str, Labels, float]]:
-        """The lines of the text form: suffix, further labels, value."""
-        yield "", (), self.value
-
-
-class Gauge:
-    """A number that goes up and down, or is asked for when it is read."""
-
-    __slots__ = ("read", "value")
-    kind = "gauge"
-
-    def __init__(self, read: Callable[[], float] | None = None) -> None:
-        self.value: float = 0
-        self.read = read
-
-    def samples(self) -> Iterator[tuple[str, Labels, float]]:
-        """The lines of the text form."""
-        yield "", (), self.value if self.read is None else self.read()
+    name: str
+    kind: str
+    """counter, gauge or histogram."""
+    help: str
+    labels: tuple[str, ...] = ()
+    mbean: str = ""
+    """Empty if Kafka's brokers do not have it."""
 
 
 class Histogram:
     """How often a value fell into which range."""
 
-    __slots__ = ("bounds", "counts", "total")
-    kind = "histogram"
+    __slots__ = ("bounds", "counts", "per_unit", "total")
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
+    def __init__(self, bounds: tuple[float, ...], per_unit: float = 1.0) -> None:
+        """`bounds` are in the unit of `observe`; `per_unit` of them are one unit of the text form."""
         self.bounds = bounds
+        self.per_unit = per_unit
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, value: float, times: int = 1) -> None:
-        """Count one value, or the same one several times."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.total += value * times
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
-    def samples(self) -> Iterator[tuple[str, Labels, float]]:
-        """The lines of the text form: cumulative buckets, sum and count."""
+    def samples(self) -> Iterator[tuple[str, str, float]]:
+        """The lines of the text form: suffix, upper bound, value."""
         running = 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             running += count
-            yield "_bucket", (("le", _number(bound)),), running
-        yield "_sum", (), self.total
-        yield "_count", (), running
-
-
-Metric = Counter | Gauge | Histogram
-M = TypeVar("M", Counter, Gauge, Histogram)
-
-
-class _Family:
-    """The metrics of one name: one kind, one explanation, many labels."""
-
-    __slots__ = ("help", "kind", "members", "read")
-
-    def __init__(self, kind: type[Metric], help: str) -> None:
-        self.kind = kind
-        self.help = help
-        self.members: dict[Labels, Metric] = {}
-        # Gives all members of a family that is only counted when it is read.
-        self.read: Callable[[], Iterable[Sample]] | None = None
-
-    def text(self, name: str) -> Iterator[str]:
-        if self.help:
-            yield f"# HELP {name} {_escaped_help(self.help)}"
-        yield f"# TYPE {name} {self.kind.kind}"
-        for labels, metric in self.members.items():
-            for suffix, extra, value in metric.samples():
-                yield f"{name}{suffix}{_labels_text((*labels, *extra))} {_number(value)}"
-        for named, value in self.read() if self.read is not None else ():
-            yield f"{name}{_labels_text(_key(named))} {_number(value)}"
+            yield "_bucket", _number(bound / self.per_unit), running
+        yield "_sum", "", self.total / self.per_unit
+        yield "_count", "", running
 
 
 class Metrics:
-    """All the numbers of one broker. Asking again for the same name and labels gives the same one."""
+    """The rows of a table and what reads them; a name outside of the table is an error."""
 
-    def __init__(self) -> None:
-        self._families: dict[str, _Family] = {}
+    def __init__(self, table: Iterable[MetricRow]) -> None:
+        self._rows = {row.name: row for row in table}
+        self._reads: dict[str, Callable[[], Iterable[Sample]]] = {}
+        self._histograms: dict[str, Callable[[], Iterable[tuple[Sequence[str], Histogram]]]] = {}
 
-    def counter(
-        self, name: str, labels: Mapping[str, str] | None = None, help: str = ""
-    ) -> Counter:
-        """The counter of that name; by custom it ends in _total."""
-        return self._metric(Counter, name, labels, help, Counter)
+    def show(self, name: str, read: Callable[[], Iterable[Sample]]) -> None:
+        """Read a metric with labels from `read`."""
+        self._reads[self._rows[name].name] = read
 
-    def gauge(
-        self,
-        name: str,
-        labels: Mapping[str, str] | None = None,
-        help: str = "",
-        read: Callable[[], float] | None = None,
-    ) -> Gauge:
-        """The gauge of that name; with `read` it is asked for its value at each scrape."""
-        return self._metric(Gauge, name, labels, help, lambda: Gauge(read))
+    def show_one(self, name: str, read: Callable[[], float]) -> None:
+        """Read a metric without labels from `read`."""
+        self.show(name, lambda: (((), read()),))
 
-    def histogram(
-        self,
-        name: str,
-        labels: Mapping[str, str] | None = None,
-        help: str = "",
-        bounds: tuple[float, ...] = LATENCY_MS,
-    ) -> Histogram:
-        """The histogram of that name over those upper bounds."""
-        return self._metric(Histogram, name, labels, help, lambda: Histogram(bounds))
-
-    def callback(
-        self, name: str, kind: str, read: Callable[[], Iterable[Sample]], help: str = ""
+    def show_histograms(
+        self, name: str, read: Callable[[], Iterable[tuple[Sequence[str], Histogram]]]
     ) -> None:
-        """A family, "counter" or "gauge", whose labels and values are known when it is read."""
-        family = self._families[name] = _Family(Counter if kind == "counter" else Gauge, help)
-        family.read = read
+        """Read histograms, with the values of their labels, from `read`; empty ones are left out."""
+        self._histograms[self._rows[name].name] = read
 
-    def add(self, name: str, labels: Mapping[str, str], metric: Histogram, help: str = "") -> None:
-        """Show a histogram that its owner keeps."""
-        self._families.setdefault(name, _Family(Histogram, help)).members[_key(labels)] = metric
+    @property
+    def shown(self) -> list[str]:
+        """The names that have something to read them."""
+        return [*self._reads, *self._histograms]
 
-    def drop(self, labels: Mapping[str, str]) -> None:
-        """Forget every metric that carries all of `labels`: a deleted topic leaves nothing."""
-        gone = set(labels.items())
-        for family in self._families.values():
-            for key in [key for key in family.members if gone.issubset(key)]:
-                del family.members[key]
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of Prometheus' text format, version 0.0.4, each read when it is asked for."""
+        for name, row in self._rows.items():
+            if name in self._reads or name in self._histograms:
+                yield f"# HELP {name} {_escaped_help(row.help)}\n# TYPE {name} {row.kind}\n"
+            if name in self._reads:
+                for values, number in self._reads[name]():
+                    yield f"{name}{_labels(row.labels, values)} {_number(number)}\n"
+            if name in self._histograms:
+                for values, histogram in self._histograms[name]():
+                    yield from _histogram_lines(row, values, histogram)
 
     def prometheus_text(self) -> str:
-        """Everything in Prometheus' text format, version 0.0.4."""
-        lines: list[str] = []
-        for name, family in sorted(self._families.items()):
-            if family.members or family.read is not None:
-                lines += family.text(name)
-        return "".join(f"{line}\n" for line in lines)
-
-    def _metric(
-        self,
-        kind: type[M],
-        name: str,
-        labels: Mapping[str, str] | None,
-        help: str,
-        make: Callable[[], M],
-    ) -> M:
-        family = self._families.setdefault(name, _Family(kind, help))
-        key = _key(labels or {})
-        found = family.members.get(key)
-        if found is None and family.kind is kind:
-            found = family.members[key] = make()
-        if not isinstance(found, kind):
-            raise TypeError(f"{name} is a {family.kind.kind}, not a {kind.kind}")
-        return found
+        """Everything at once, for readers that may wait."""
+        return "".join(self.lines())
 
 
-def _key(labels: Mapping[str, str]) -> Labels:
-    return tuple(sorted(labels.items()))
+def _histogram_lines(row: MetricRow, values: Sequence[str], histogram: Histogram) -> Iterator[str]:
+    if not any(histogram.counts):
+        return
+    plain = _labels(row.labels, values)
+    for suffix, bound, number in histogram.samples():
+        labels = _labels((*row.labels, "le"), (*values, bound)) if bound else plain
+        yield f"{row.name}{suffix}{labels} {_number(number)}\n"
 
 
-def _labels_text(labels: Labels) -> str:
-    if not labels:
+def _labels(names: Sequence[str], values: Sequence[str]) -> str:
+    if not values:
         return ""
-    return "{" + ",".join(f'{name}="{_escaped_label(value)}"' for name, value in labels) + "}"
+    pairs = zip(names, values, strict=True)
+    return "{" + ",".join([f'{name}="{_escaped_label(value)}"' for name, value in pairs]) + "}"
 
 
 def _escaped_label(value: str) -> str:
+    if value.isalnum():
+        return value
     return _escaped_help(value).replace('"', '\\"')
 
 
@@ -195,10 +123,12 @@ def _escaped_help(text: str) -> str:
 
 
 def _number(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)
     if value == float("inf"):
         return "+Inf"
     if value == float("-inf"):
         return "-Inf"
     if value != value:
         return "NaN"
-    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(value)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headwater.wire.messages import (
+    acls,
     cluster,
     configs,
     control,
@@ -19,10 +20,12 @@ from headwater.wire.messages import (
     offsets,
     produce,
     producers,
+    quotas,
     reassignments,
     sasl,
     topics,
     transactions,
+    users,
 )
 from headwater.wire.primitives import WireError
 from headwater.wire.schema import Struct
@@ -34,9 +37,13 @@ PRODUCE = 0
 FETCH = 1
 CREATE_TOPICS = 19
 DELETE_TOPICS = 20
+CREATE_ACLS = 30
+DELETE_ACLS = 31
 ALTER_CONFIGS = 33
 CREATE_PARTITIONS = 37
 INCREMENTAL_ALTER_CONFIGS = 44
+ALTER_CLIENT_QUOTAS = 49
+ALTER_USER_SCRAM_CREDENTIALS = 51
 
 
 class Api(NamedTuple):
@@ -88,7 +95,7 @@ _ROWS = [
     _api(groups.SyncGroupRequest, groups.SyncGroupResponse, "0-5"),
     _api(groups.DescribeGroupsRequest, groups.DescribeGroupsResponse, "0-6"),
     _api(groups.ListGroupsRequest, groups.ListGroupsResponse, "0-5"),
-    _internal(sasl.SaslHandshakeRequest, sasl.SaslHandshakeResponse, "1"),
+    _api(sasl.SaslHandshakeRequest, sasl.SaslHandshakeResponse, "0-1"),
     _api(cluster.ApiVersionsRequest, cluster.ApiVersionsResponse, "0-4"),
     _api(topics.CreateTopicsRequest, topics.CreateTopicsResponse, "2-7"),
     _api(topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, "1-6"),
@@ -100,11 +107,14 @@ _ROWS = [
     _api(transactions.EndTxnRequest, transactions.EndTxnResponse, "0-5"),
     _api(transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, "1-2"),
     _api(transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse, "0-5"),
+    _api(acls.DescribeAclsRequest, acls.DescribeAclsResponse, "1-3"),
+    _api(acls.CreateAclsRequest, acls.CreateAclsResponse, "1-3"),
+    _api(acls.DeleteAclsRequest, acls.DeleteAclsResponse, "1-3"),
     _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse, "1-4"),
     _api(configs.AlterConfigsRequest, configs.AlterConfigsResponse, "0-2"),
     _api(cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse, "1-2"),
     _api(cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse, "1-5"),
-    _internal(sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse, "0-2"),
+    _api(sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse, "0-2"),
     _api(topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, "0-3"),
     _api(groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, "0-2"),
     _api(configs.IncrementalAlterConfigsRequest, configs.IncrementalAlterConfigsResponse, "0-1"),
@@ -120,6 +130,12 @@ _ROWS = [
         "0",
     ),
     _api(offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse, "0"),
+    _api(quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse, "0-1"),
+    _api(quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse, "0-1"),
+    _api(
+        users.DescribeUserScramCredentialsRequest, users.DescribeUserScramCredentialsResponse, "0"
+    ),
+    _api(users.AlterUserScramCredentialsRequest, users.AlterUserScramCredentialsResponse, "0"),
     _internal(control.AlterPartitionRequest, control.AlterPartitionResponse, "0-3"),
     _internal(envelope.EnvelopeRequest, envelope.EnvelopeResponse, "0"),
     _api(cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, "0-2"),

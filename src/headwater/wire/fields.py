@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ALWAYS = Versions.parse("0+")
 NEVER = Versions.parse("none")
+OWN_TAGS = 1000
+"""Tags from here on are not Kafka's: brokers of this kind pass them on, others skip them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -13,11 +14,13 @@ import uvloop
 
 from headwater.broker.lifecycle_loop import BrokerServer
 from headwater.broker.process import system_seams
+from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
 from headwater.seams.files import Files
 from headwater.seams.workers import Workers
+from headwater.security.principals import Principal
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.framing import read_response_header, request_frame
@@ -27,7 +30,11 @@ from headwater.wire.messages.topics import CreateTopicsRequest, CreateTopicsResp
 from headwater.wire.schema import Struct
 
 WAIT_S = 60
-NOTHING = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+NOTHING = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "metrics.listener": "127.0.0.1:0",
+}
 
 
 class Live:
@@ -41,7 +48,9 @@ class Live:
         files: Files | None = None,
         open_files: int | None = None,
         workers: Workers | None = None,
+        tls: ssl.SSLContext | None = None,
     ):
+        self.tls = tls
         self.settings = {
             **NOTHING,
             "log.dirs": str(data_dir),
@@ -109,11 +118,35 @@ class Live:
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(WAIT_S)
 
+    def metrics_text(self, *topics: str) -> str:
+        """The metrics as they are now; `topics` are asked for by partition."""
+        text = self.broker.parts.monitoring.exposition.text
+        return self.on_loop(lambda: finish(text(topics))).decode()
+
+    def samples(self, *topics: str) -> dict[str, float]:
+        """Every metric: name with labels, and value."""
+        lines = [line.rpartition(" ") for line in self.metrics_text(*topics).splitlines()]
+        return {name: float(value) for name, _, value in lines if not name.startswith("#")}
+
     def replica(self, topic: str, partition: int = 0):
         return self.on_loop(lambda: self.context.replicas.get(topic, partition))
 
     def client(self, listener: int = 0) -> "Client":
-        return Client(self.broker.listeners[listener].port)
+        return Client(self.broker.listeners[listener].port, tls=self.tls)
+
+    def log_in(self, client: "Client", principal: Principal) -> None:
+        """Serve a client as `principal`, as if it had authenticated."""
+        port = client.socket.getsockname()[1]
+
+        def log_in() -> bool:
+            for connection in self.context.connection_quotas.open:
+                transport = connection.transport
+                if transport and transport.get_extra_info("peername")[1] == port:
+                    connection.authenticated_as(principal)
+                    return True
+            return False
+
+        until(lambda: self.on_loop(log_in))
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
         with self.client() as client:
@@ -137,8 +170,14 @@ class Closed(Exception):
 class Client:
     """One connection; requests and answers by version, nothing hidden."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1"):
+    def __init__(self, port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None):
         self.socket = socket.create_connection((host, port), timeout=WAIT_S)
+        if tls is not None:
+            try:
+                self.socket = tls.wrap_socket(self.socket, server_hostname=host)
+            except BaseException:
+                self.socket.close()
+                raise
         self._numbers = itertools.count(1)
 
     def __enter__(self) -> "Client":

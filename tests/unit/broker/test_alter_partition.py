@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 from headwater.broker import alter_partition_loop
 from headwater.broker.alter_partition_loop import AlterPartitionManager
+from headwater.broker.metrics import BrokerMetrics
 from headwater.controller.commands import IsrAnswer, IsrOutcome
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
@@ -30,6 +31,7 @@ class Manager:
             control=SimpleNamespace(broker_epoch=70),
             metadata=SimpleNamespace(controller_id=controller),
             controller=SimpleNamespace(submit=lambda *call: self.commands.append(call)),
+            metrics=BrokerMetrics(),
         )
         self.manager = AlterPartitionManager(self.context, self.peers.open)
         self.leader.host.propose_isr = self.manager.propose
@@ -63,6 +65,7 @@ def test_a_proposal_names_the_lives_that_the_leader_has_seen(tmp_path):
         assert (request.broker_epoch, members) == (70, [(1, 70), (2, 60)])
         manager.answer()
         assert manager.replica.partition.isr == {1, 2}
+        assert (manager.context.metrics.isr_expands, manager.context.metrics.isr_shrinks) == (1, 0)
 
     asyncio.run(run())
 
@@ -104,6 +107,26 @@ def test_nobody_waits_for_a_frozen_controller_once_there_is_another(tmp_path, mo
         await rounds()
         assert frozen.closed
         assert manager.peers.opened[8, "isr"].requests == frozen.requests
+
+    asyncio.run(run())
+
+
+def test_a_follower_whose_disk_is_full_leaves_the_in_sync_set(tmp_path):
+    async def run():
+        manager = Manager(tmp_path)
+        replica = manager.replica
+        replica.partition.followed(2, 3, 5, (1, 2), (1, 2))
+        replica.refusal = KafkaError(E.KAFKA_STORAGE_ERROR)
+        replica.leading.check_lag()
+        await asyncio.sleep(0.001)
+        await rounds()
+        (request,) = manager.peer.requests
+        (asked,) = request.topics[0].partitions
+        assert (asked.leader_epoch, asked.new_isr_with_epochs) == (3, [])
+        manager.answer(isr=(2,), partition_epoch=6)
+        replica.leading.check_lag()
+        await rounds()
+        assert len(manager.peer.requests) == 1
 
     asyncio.run(run())
 
@@ -155,7 +178,7 @@ def test_thousands_of_proposals_leave_in_bounded_requests(tmp_path, monkeypatch)
 
     async def run():
         manager = Manager(tmp_path)
-        leading = SimpleNamespace(proposes=lambda _: True, broker_epoch=lambda _: 60)
+        leading = SimpleNamespace(proposes=lambda _: True, broker_epoch=lambda _: 60, in_sync=(1,))
         for number in range(5):
             at = TopicPartition("topic", number)
             replica = SimpleNamespace(topic_partition=at, topic_id=TOPIC_ID, leading=leading)

@@ -289,6 +289,20 @@ def test_pages_tell_every_partition_once(live, client, limit):
     assert all(sum(len(indexes) for _, indexes in page) <= limit for page in told)
 
 
+def test_a_page_shows_who_may_lead_next(live, topic, client):
+    def lose_leader():
+        partitions = live.context.metadata.topics[topic].partitions
+        partitions[0] = partitions[0]._replace(elr=(2, 3), last_known_leader=4)
+
+    live.on_loop(lose_leader)
+    request = DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsRequest.TopicRequest(name=topic)],
+        response_partition_limit=10,
+    )
+    row = client.ask(request, DescribeTopicPartitionsResponse, 0).topics[0].partitions[0]
+    assert (row.eligible_leader_replicas, row.last_known_elr) == ([2, 3], [4])
+
+
 def test_a_page_names_what_is_not_there(live, topic, client):
     request = DescribeTopicPartitionsRequest(
         topics=[DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in ("nope", "a/b")],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.broker.apis import SERVED, Listeners, served_on
+from headwater.broker.apis import BEFORE_AUTHENTICATION, SERVED, Listeners, served_on
 from headwater.security.quotas import QuotaKind
 from headwater.security.rights import CLUSTER_ACTION
 from headwater.wire.apis import API
@@ -20,7 +20,7 @@ def test_clients_are_told_of_exactly_what_their_listeners_serve():
 def test_requests_of_a_controller_are_not_served_to_clients():
     control = served_on(Listeners.CONTROL)
     assert control.keys() == {4, 5, 6, 7, 56, 58}
-    assert served_on(Listeners.HANDSHAKE).keys() == {17, 36}
+    assert {17, 18, 36} == BEFORE_AUTHENTICATION
     assert not control.keys() & served_on(Listeners.CLIENT).keys()
 
 

@@ -8,15 +8,13 @@ from headwater.broker.apis import SERVED, Listeners, served_on
 from headwater.broker.context import Context
 from headwater.broker.handlers.configs import ConfigResourceKind
 from headwater.errors import E
-from headwater.security.quotas import QuotaKind
 from headwater.security.rights import READ_TOPIC
 from headwater.wire.fields import STRING, Array, Fixed, Nested
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.messages.fetch import FetchResponse
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
-from headwater.wire.messages.produce import ProduceResponse
 from headwater.wire.schema import Struct
-from tests.unit.broker.live import batch, fetch_request, produce_request
+from tests.unit.broker.live import batch, fetch_request
 
 NO = E.TOPIC_AUTHORIZATION_FAILED
 
@@ -30,6 +28,12 @@ class Nobody:
     def authorize(self, principal, host, operation, resource_type, name):
         self.asked.append((str(principal), operation.name, resource_type.name, name))
         return False
+
+    def authorize_any(self, principal, host, operation, resource_type):
+        return self.authorize(principal, host, operation, resource_type, "")
+
+    def reason(self, *question):
+        return "nobody may"
 
 
 @pytest.fixture
@@ -68,8 +72,8 @@ def test_a_way_learnt_before_the_rules_changed_is_not_followed(live, topic):
         live.on_loop(lambda: use(before))
 
 
-NAMED_BY_NAME = {0: 12, 1: 12, 8: 9, 9: 9, 20: 5}
-"""The newest versions in which topics have names instead of ids."""
+NAMED_BY_NAME = {0: 12, 1: 12, 8: 9, 9: 9, 20: 5, 24: 3}
+"""The newest versions in which topics have names instead of ids, and clients may send them."""
 LIST_TRANSACTIONS = 66
 """Asks of each transactional id that there is: see test_transaction_handlers."""
 ASKED = {
@@ -149,7 +153,7 @@ def test_a_handler_cannot_ask_for_a_right_that_its_row_does_not_list():
         Context.permits(SimpleNamespace(), request, READ_TOPIC, "t")
 
 
-# -- authentication and quotas
+# -- authentication
 
 
 def test_before_authentication_only_versions_are_told(live, topic):
@@ -164,27 +168,3 @@ def test_before_authentication_only_versions_are_told(live, topic):
         assert client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
         client.send(MetadataRequest(topics=None), 12)
         assert client.is_closed()
-
-
-class Slow:
-    """Lets every client pause, and notes for what."""
-
-    def __init__(self):
-        self.counted = []
-
-    def throttle_ms(self, principal, client_id, kind, size):
-        self.counted.append((client_id, kind))
-        return 1
-
-
-def test_a_client_beyond_its_quota_is_answered_and_then_not_read_for_a_while(live, topic):
-    quotas = live.context.quotas = Slow()
-    try:
-        with live.client() as client:
-            for _ in range(3):  # none of them by the fast path, which counts nothing
-                answer = client.ask(produce_request(topic, batch()), ProduceResponse, 7)
-                (partition,) = answer.responses[0].partition_responses
-                assert (answer.throttle_time_ms, partition.error_code) == (1, 0)
-    finally:
-        live.context.quotas = None
-    assert quotas.counted == [("test", QuotaKind.PRODUCE)] * 3

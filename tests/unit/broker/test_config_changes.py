@@ -24,7 +24,7 @@ class LosingStore:
 
 def test_a_start_whose_session_expires_ends_in_the_next_session():
     store, ready = LosingStore(), []
-    changes = ConfigChanges(store, 1, lambda *_: None, lambda *_: None)
+    changes = ConfigChanges(store, 1, lambda *_: None, lambda *_: None, lambda *_: None)
     changes.start(lambda: ready.append(True))
     store.answer()
     assert ready == []

@@ -6,6 +6,7 @@ import pytest
 
 from headwater.broker.handlers.configs import ConfigResourceKind
 from headwater.config.broker import BrokerSettings
+from headwater.config.broker_keys.tls import BrokerTlsKeys
 from headwater.config.keys import Mode
 from headwater.model import TopicPartition
 from headwater.replication.replica_host import TransactionalWrite
@@ -20,8 +21,9 @@ SET, DELETE = 0, 1
 DYNAMIC = [
     row.name
     for row in BrokerSettings.KEYS.values()
-    if row.mode is not Mode.READ_ONLY and not row.idle
+    if row.mode is not Mode.READ_ONLY and not row.idle and row.name not in BrokerTlsKeys.KEYS
 ]
+"""Key stores change for one listener at a time: tests/integration/test_tls.py."""
 
 
 def limits(live):
@@ -59,6 +61,7 @@ def verifies(live) -> bool:
 IN_USE = {
     "num.replica.fetchers": ("3", lambda live: live.context.settings.num_replica_fetchers, 3),
     "max.connections": ("50", lambda live: limits(live).total, 50),
+    "max.connection.creation.rate": ("60", lambda live: limits(live).rate, 60),
     "max.connections.per.ip": ("40", lambda live: limits(live).allowed_from("a"), 40),
     "max.connections.per.ip.overrides": ("a:7", lambda live: limits(live).allowed_from("a"), 7),
     "log.cleanup.policy": ("compact", lambda live: rules(live).keys_required, True),

@@ -2,8 +2,10 @@
 
 import pytest
 
+from headwater.broker import server_connection
 from headwater.errors import E
 from headwater.replication.throttles import UNLIMITED
+from headwater.security.principals import BROKER, Principal
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from tests.unit.broker.live import batch, fetch_request, until
@@ -13,18 +15,10 @@ LONG_MS = 60_000
 VERSION = 17
 
 
-class AllowBrokers:
-    """Every client may act as a broker."""
-
-    def authorize(self, principal, host, operation, resource_type, name):
-        return True
-
-
 @pytest.fixture(autouse=True)
-def brokers_allowed(live):
-    before, live.context.authorizer = live.context.authorizer, AllowBrokers()
-    yield
-    live.context.authorizer = before
+def brokers_connect(monkeypatch):
+    """Every client of these tests is a broker."""
+    monkeypatch.setattr(server_connection, "ANONYMOUS", Principal(BROKER, str(FOLLOWER)))
 
 
 @pytest.fixture

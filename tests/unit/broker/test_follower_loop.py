@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from headwater.broker.follower_loop import ReplicaFetchers
+from headwater.broker.metrics import BrokerMetrics
 from headwater.config.broker import BrokerSettings
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
@@ -41,6 +42,7 @@ class Follower:
             throttles=ReplicationThrottles(1, 11, 1000),
             metadata=SimpleNamespace(partition=lambda topic, index: None),
             peer_log=SimpleNamespace(warning=lambda *what: self.warnings.append(what)),
+            metrics=BrokerMetrics(),
         )
         self.fetchers = ReplicaFetchers(self.context, self.peers.open)
         host.follows = self.fetchers.follow

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headwater.broker.apis import MAX_CHANGED
+from headwater.broker.apis import MAX_CHANGED, SERVED
 from headwater.broker.forwarding import Forwarding
 from headwater.broker.handlers.envelope import handle_envelope
 from headwater.broker.turns import finish
@@ -56,7 +56,7 @@ def context_of(peer):
 )
 def test_a_request_counts_in_the_memory_budget_until_the_controller_answers(answer):
     peer, client, outcomes = Peer(), Client(), []
-    request = SimpleNamespace(connection=client, reply_bytes=outcomes.append)
+    request = SimpleNamespace(connection=client, row=SERVED[19], reply_bytes=outcomes.append)
     Forwarding(context_of(peer)).forward(request, b"x" * 1000, lambda: outcomes.append("here"))
     assert (client.held, outcomes) == (1000, [])
     peer.reply(answer)
@@ -67,7 +67,7 @@ def test_a_request_counts_in_the_memory_budget_until_the_controller_answers(answ
 @pytest.mark.parametrize("lost", [E.NETWORK_EXCEPTION, E.BROKER_NOT_AVAILABLE])
 def test_a_request_is_sent_again_if_its_connection_breaks(lost):
     peer, outcomes = Peer(), []
-    request = SimpleNamespace(connection=Client(), reply_bytes=outcomes.append)
+    request = SimpleNamespace(connection=Client(), row=SERVED[19], reply_bytes=outcomes.append)
 
     async def ask():
         Forwarding(context_of(peer)).forward(request, b"ask", lambda: outcomes.append("here"))
@@ -94,3 +94,15 @@ def test_a_forwarded_request_has_the_limit_of_a_direct_one():
     request = SimpleNamespace(connection=SimpleNamespace(listener="L"), reply=answers.append)
     finish(handle_envelope(context, request, envelope))
     assert [answer.error_code for answer in answers] == [E.UNKNOWN_SERVER_ERROR]
+
+
+def test_a_broker_applies_a_change_of_configs_before_it_answers():
+    peer, outcomes, waiting = Peer(), [], []
+    request = SimpleNamespace(connection=Client(), row=SERVED[49], reply_bytes=outcomes.append)
+    context = context_of(peer)
+    context.configs = SimpleNamespace(catch_up=waiting.append)
+    Forwarding(context).forward(request, b"ask", lambda: outcomes.append("here"))
+    peer.reply(EnvelopeResponse(response_data=b"answer"))
+    assert outcomes == []
+    waiting.pop()()
+    assert outcomes == [b"answer"]

@@ -34,7 +34,7 @@ class Stage:
         self.context = SimpleNamespace(
             node_id=HERE,
             serving=True,
-            metadata=SimpleNamespace(partition=self.partition),
+            metadata=SimpleNamespace(partition=self.partition, brokers={HERE, 2, 3}),
             transactions=self,
         )
         self.loop = MarkerLoop(self.context, self.connect, self.write_here, self.clock.call_later)
@@ -49,7 +49,13 @@ class Stage:
         def send(request, answer, on_reply):
             self.sent.append((broker, request, on_reply))
 
-        return SimpleNamespace(send=send)
+        def close():
+            pending = [row for row in self.sent if row[0] == broker]
+            self.sent = [row for row in self.sent if row[0] != broker]
+            for _, _, on_reply in pending:
+                on_reply(KafkaError(E.NETWORK_EXCEPTION))
+
+        return SimpleNamespace(send=send, close=close)
 
     def write_here(self, request, on_reply):
         self.sent.append((HERE, request, on_reply))
@@ -217,6 +223,22 @@ def test_markers_are_sent_again_if_the_broker_is_gone(stage):
     _, _, on_reply = stage.sent.pop()
     on_reply(KafkaError(E.BROKER_NOT_AVAILABLE))
     stage.wait()
+    stage.answer()
+    assert stage.written() == [prepared]
+
+
+def test_markers_for_a_machine_without_power_go_to_the_next_leader_at_once(stage):
+    """It never answers, and its connection does not break: only the controller knows."""
+    prepared = stage.prepare(a=2, b=3)
+    stage.loop.brokers_changed()
+    stage.wait()
+    assert stage.brokers() == [2, 3]
+    stage.context.metadata.brokers = {HERE, 3}
+    stage.leaders["a", 0] = 3
+    stage.loop.brokers_changed()
+    stage.wait()
+    assert stage.brokers() == [3, 3]
+    stage.answer()
     stage.answer()
     assert stage.written() == [prepared]
 

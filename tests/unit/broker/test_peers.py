@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headwater.broker.peers import Peers
+from headwater.broker.peers import Address, Peers
 from headwater.errors import E, KafkaError
 from headwater.seams.network import TcpNetwork
 from headwater.seams.randomness import SystemRandomness
@@ -29,8 +29,8 @@ class Network(TcpNetwork):
     def __init__(self):
         self.opened = []
 
-    async def connect(self, factory, host, port):
-        transport = await super().connect(factory, host, port)
+    async def connect(self, factory, host, port, tls=None):
+        transport = await super().connect(factory, host, port, tls)
         self.opened.append(transport)
         return transport
 
@@ -44,7 +44,7 @@ def run(live, scenario, *, timeout_ms=9000, **other):
         network = Network()
         peers = Peers(
             network, SystemRandomness(), credentials,
-            lambda broker: ("127.0.0.1", port) if broker < 5 else None, timeout_ms,
+            lambda broker: Address("127.0.0.1", port) if broker < 5 else None, timeout_ms,
         )  # fmt: skip
         try:
             return await asyncio.wait_for(scenario(peers, network), WAIT_S)

@@ -61,7 +61,7 @@ def test_a_full_disk_refuses_writes_but_serves_and_lets_wait(here):
     assert here.replica.offline is None
     assert [proposal.isr for proposal in here.host.proposals] == [{2}], "the other one must lead"
     assert pending.ends == [], "what is written already may still be committed"
-    assert state.any_full
+    assert state.full_dirs
 
 
 def test_a_full_disk_during_a_sync_is_a_broken_one(here):
@@ -80,7 +80,7 @@ def test_a_full_disk_returns_when_there_is_room_for_its_size(here, total, enough
     state._files.usable = enough
     state.probe([here.replica])
     assert here.replica.refusal is None
-    assert not state.any_full
+    assert not state.full_dirs
 
 
 def test_room_does_not_mend_a_disk_that_broke_meanwhile(here):

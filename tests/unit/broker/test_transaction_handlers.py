@@ -11,7 +11,7 @@ from headwater.model import (
     TopicPartition,
     coordinator_partition,
 )
-from headwater.security.acls import AllowAll
+from headwater.security.principals import BROKER, Principal
 from headwater.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
@@ -186,35 +186,25 @@ def test_brokers_add_and_verify_in_batches(live, client, topic, name):
             topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=to, partitions=[0])],
         )
 
-    class Everything(AllowAll):
-        def authorize(self, *_):
-            return True
+    live.log_in(client, Principal(BROKER, "7"))
 
-    before = live.context.authorizer
-    live.context.authorizer = Everything()
-    try:
-
-        def ask(*transactions):
-            request = AddPartitionsToTxnRequest(transactions=list(transactions))
-            answer = client.ask(request, AddPartitionsToTxnResponse, 5)
-            return [
-                result.topic_results[0].results_by_partition[0].partition_error_code
-                for result in answer.results_by_transaction
-            ]
-
-        assert ask(transaction(True)) == [E.TRANSACTION_ABORTABLE]
-        assert ask(
-            transaction(False), transaction(True, "nobody"), transaction(False, to="no")
-        ) == [
-            E.NONE,
-            E.INVALID_PRODUCER_ID_MAPPING,
-            E.UNKNOWN_TOPIC_OR_PARTITION,
+    def ask(*transactions):
+        request = AddPartitionsToTxnRequest(transactions=list(transactions))
+        answer = client.ask(request, AddPartitionsToTxnResponse, 5)
+        return [
+            result.topic_results[0].results_by_partition[0].partition_error_code
+            for result in answer.results_by_transaction
         ]
-        assert ask(transaction(True)) == [E.NONE]
-        assert ask(transaction(True, "")) == [E.INVALID_REQUEST]
-        assert ask() == []
-    finally:
-        live.context.authorizer = before
+
+    assert ask(transaction(True)) == [E.TRANSACTION_ABORTABLE]
+    assert ask(transaction(False), transaction(True, "nobody"), transaction(False, to="no")) == [
+        E.NONE,
+        E.INVALID_PRODUCER_ID_MAPPING,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert ask(transaction(True)) == [E.NONE]
+    assert ask(transaction(True, "")) == [E.INVALID_REQUEST]
+    assert ask() == []
 
 
 def test_a_transaction_times_out(live, client, topic, name):
@@ -247,6 +237,9 @@ class HidesIds:
 
     def authorize(self, principal, host, operation, resource_type, name):
         return resource_type.name != "TRANSACTIONAL_ID"
+
+    def reason(self, *question):
+        return "ids are hidden"
 
 
 def test_descriptions_show_what_the_client_may_see(live, client, topic, name):

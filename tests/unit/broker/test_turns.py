@@ -374,9 +374,11 @@ class HeldConnection:
     """Counts holds."""
 
     def __init__(self):
-        self.context = SimpleNamespace(turns=Turns(), clock=SystemClock(), metrics=BrokerMetrics())
+        self.context = SimpleNamespace(
+            turns=Turns(), clock=SystemClock(), metrics=BrokerMetrics(), quotas=None
+        )
         self.pending = deque()
-        self.holds, self.gone = 0, False
+        self.holds, self.gone, self.throttle_ms = 0, False, 0
 
     def hold(self):
         self.holds += 1

@@ -173,6 +173,10 @@ class Driver:
         assert isinstance(answer, Left)
         return answer
 
+    def delete_topic(self, topic):
+        for step in self.shard.topic_deleted(topic):
+            self.run(step)
+
     def commit(
         self,
         offset: int = 5,

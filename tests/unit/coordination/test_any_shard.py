@@ -64,8 +64,8 @@ class CounterShard:
     def next_deadline(self):
         return self.deadline
 
-    def topic_deleted(self, now, topic):
-        return Outcome(records=[Counted(topic, 0)] if topic in self.totals else [])
+    def topic_deleted(self, topic):
+        return iter([Outcome(records=[Counted(topic, 0)])] if topic in self.totals else [])
 
     def survives_loss_of(self, records):
         return True
@@ -159,6 +159,7 @@ def test_the_table_reports_to_the_coordinator_of_the_topic():
     assert counting.runtime._shards[0] is not former
     counting.clock.advance(0)
     counting.coordinators.topic_deleted("a")
+    counting.clock.advance(0)
     assert counting.totals() == {"a": 0}
     counting.runtime.submit("a", CounterShard.wait, "a", counting.answers.append)
     counting.coordinators.resigned(AT)

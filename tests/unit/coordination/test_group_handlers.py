@@ -11,7 +11,7 @@ from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import CreateTopics, TopicOutcome
 from headwater.coordination.group_coordinator import offsets_topic
-from headwater.errors import E
+from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS, ZERO_UUID
 from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire import codec
@@ -97,6 +97,11 @@ class Stage:
     def permits(self, request, right, name=CLUSTER_NAME):
         assert right in SERVED[request.api_key].access.each
         return self.authorize(request, right, name)
+
+    sees = permits
+
+    def refusal(self, request, right, name):
+        return KafkaError(right.refusal)
 
     def authorized_operations(self, request, resource_type, name):
         return 1 << AclOperation.READ

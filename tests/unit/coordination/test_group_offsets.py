@@ -14,6 +14,7 @@ from headwater.coordination.groups.offsets import (
 )
 from headwater.coordination.groups.records import CommittedOffset, OffsetRecord
 from headwater.coordination.groups.settings import GroupSettings
+from headwater.coordination.groups.shard import OFFSETS_PER_STEP
 from headwater.errors import E
 from headwater.model import ZERO_UUID, TopicPartition
 from tests.unit.coordination.group_driver import DELAY_MS, SESSION_MS, WALL_START, Driver, NoTopics
@@ -313,7 +314,7 @@ def test_offsets_go_with_their_topic():
     driver.commit(1, topic="t")
     driver.commit(2, topic="t", group="h")
     driver.commit(3, topic="u")
-    driver.run(driver.shard.topic_deleted(driver.now, "t"))
+    driver.delete_topic("t")
     assert [driver.committed("t"), driver.committed("t", group="h"), driver.committed("u")] == [
         None,
         None,
@@ -370,12 +371,28 @@ def test_a_deleted_topic_takes_the_offsets_of_all_groups_and_no_others():
         for topic in ("t", "u"):
             for partition in (0, 1):
                 driver.commit(7, topic=topic, partition=partition, group=group)
-    driver.run(driver.shard.topic_deleted(driver.now, "t"))
+    driver.delete_topic("t")
     for group in ("g", "h"):
         assert driver.committed("t", 0, group) is None
         assert driver.committed("u", 1, group) == 7
-    driver.run(driver.shard.topic_deleted(driver.now, "t"))
-    assert driver.shard.offsets.deletions_of_topic("t") == []
-    driver.commit(8, topic="t")
-    assert [record.partition for record in driver.shard.offsets.deletions_of_topic("t")] == [0]
+    driver.delete_topic("t")
+    assert list(driver.shard.topic_deleted("t")) == []
+
+
+def test_a_deleted_topic_goes_in_steps_and_spares_the_one_that_takes_its_name():
+    driver = Driver()
+    groups = [f"g{rank}" for rank in range(1_000)]
+    for group in groups:
+        driver.commit(7, topic="t", group=group)
+    steps = driver.shard.topic_deleted("t")
+    first = next(steps)
+    assert len(first.records) <= 2 * OFFSETS_PER_STEP
+    driver.run(first)
+    driver.commit(1, topic="t", group="g0")
+    driver.commit(7, topic="t", group="g999")
+    for step in steps:
+        assert len(step.records) <= 2 * OFFSETS_PER_STEP
+        driver.run(step)
+    left = [group for group in groups if driver.committed("t", group=group) is not None]
+    assert left == ["g0", "g999"]
     assert driver.replayed().offsets == driver.shard.offsets

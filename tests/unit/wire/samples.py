@@ -4,7 +4,18 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
-from headwater.wire.fields import BOOL, BYTES, RECORDS, STRING, UUID, Array, Field, Fixed, Nested
+from headwater.wire.fields import (
+    BOOL,
+    BYTES,
+    OWN_TAGS,
+    RECORDS,
+    STRING,
+    UUID,
+    Array,
+    Field,
+    Fixed,
+    Nested,
+)
 from headwater.wire.messages import (
     cluster,
     configs,
@@ -64,8 +75,13 @@ VERSIONS = [(kind, version) for kind in MESSAGES for version in kind.__schema__.
 
 def sample(kind: type[Struct], version: int, random: Random) -> Any:
     """A message with values only where `version` can carry them."""
+    return kind(**{f.name: _field(f, version, random) for f in kafkas_fields(kind, version)})
+
+
+def kafkas_fields(kind: type[Struct], version: int) -> list[Field]:
+    """The fields of a version, without those that Kafka does not have."""
     held = [f for f in kind.__schema__.fields if f.versions.holds(version)]
-    return kind(**{f.name: _field(f, version, random) for f in held})
+    return [f for f in held if f.tag is None or f.tag < OWN_TAGS]
 
 
 def _field(field: Field, version: int, random: Random) -> Any:

@@ -88,6 +88,7 @@ def _altered_partition(
         isr=list(outcome.isr),
         leader_recovery_state=int(outcome.recovering),
         partition_epoch=outcome.partition_epoch,
+        elr=list(outcome.elr),
     )
 
 

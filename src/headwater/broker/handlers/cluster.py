@@ -54,6 +54,6 @@ def _wrong_kind(endpoint_type: int) -> DescribeClusterResponse:
 
 def cluster_operations(context: Context, request: Request) -> int:
     """Return the bit field of the client's operations on the cluster; 0 without Describe."""
-    if not context.permits(request, DESCRIBE_CLUSTER):
+    if not context.sees(request, DESCRIBE_CLUSTER):
         return 0
     return context.authorized_operations(request, AclResourceType.CLUSTER, CLUSTER_NAME)

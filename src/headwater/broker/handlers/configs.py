@@ -70,7 +70,7 @@ def _authorize(
     else:
         right, resource = of_cluster, CLUSTER_NAME
     if not context.permits(request, right, resource):
-        raise KafkaError(right.refusal, "not allowed for this principal")
+        raise context.refusal(request, right, resource)
 
 
 # DescribeConfigs
@@ -216,6 +216,7 @@ def _alter(
     allowed: list[AlteredResource] = []
     refused = list(already_refused)
     known = {(one.kind, one.name) for one in refused}
+    keys: dict[tuple[int, str], list[str]] = {}
     for resource in drained(resources):
         yield
         if (resource.kind, resource.name) in known:
@@ -224,6 +225,8 @@ def _alter(
             _refuse_misnamed(resource)
             _authorize(context, request, _ALTER, resource.kind, resource.name)
             allowed.append(resource)
+            if resource.replacement or resource.edits:
+                keys[resource.kind, resource.name] = _key_names(resource)
         except KafkaError as refusal:
             refused.append(
                 ConfigOutcome(resource.kind, resource.name, refusal.code, refusal.message)
@@ -235,6 +238,10 @@ def _alter(
         request.reply_in_turns(answer)
 
     def altered(outcome: ConfigOutcome) -> Any:
+        if outcome.error is E.NONE and not validate_only:
+            kind = ConfigResourceKind(outcome.kind).name
+            names = keys.get((outcome.kind, outcome.name), ())
+            context.audit.changed(request, "configs changed", f"{kind} {outcome.name}", names)
         return response.AlterConfigsResourceResponse(
             error_code=outcome.error,
             error_message=outcome.message,
@@ -243,6 +250,12 @@ def _alter(
         )
 
     context.controller.submit(AlterConfigs(allowed, validate_only), reply)
+
+
+def _key_names(resource: AlteredResource) -> list[str]:
+    if resource.replacement is not None:
+        return sorted(resource.replacement)
+    return [edit.name for edit in resource.edits]
 
 
 def _refuse_misnamed(resource: AlteredResource) -> None:

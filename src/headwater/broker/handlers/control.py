@@ -135,6 +135,7 @@ def _apply(
         tuple(state.replicas),
         tuple(state.isr),
         state.is_new,
+        tuple(state.elr),
     )
     code = context.replicas.apply(decided)
     log.debug(
@@ -160,6 +161,7 @@ def handle_update_metadata(
     if refusal is E.NONE:
         removed = context.metadata.apply(body)
         context.isr_proposals.controller_changed()
+        context.markers.brokers_changed()
         if context.forwarding is not None:
             context.forwarding.controller_changed()
         _learn_in_sync_sets(context, body)
@@ -180,7 +182,9 @@ def _learn_in_sync_sets(context: Context, body: UpdateMetadataRequest) -> None:
             if state.leader == context.node_id:
                 replica = context.replicas.get(topic.topic_name, state.partition_index)
                 if replica is not None and replica.topic_id == topic.topic_id:
-                    replica.leading.isr_stored(state.isr, state.leader_epoch, state.zk_version)
+                    replica.leading.isr_stored(
+                        state.isr, state.leader_epoch, state.zk_version, state.elr
+                    )
 
 
 # -- StopReplica

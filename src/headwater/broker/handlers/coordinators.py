@@ -102,7 +102,7 @@ def _locate(context: Context, request: Request, key_type: int, key: str) -> tupl
         raise KafkaError(E.INVALID_REQUEST, f"this broker has no coordinator of type {key_type}")
     right = DESCRIBE_GROUP if key_type == KeyType.GROUP else DESCRIBE_TRANSACTIONAL_ID
     if not context.permits(request, right, key):
-        raise KafkaError(right.refusal)
+        raise context.refusal(request, right, key)
     partition = runtime.partition_of(key)
     if partition is None:
         raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)

@@ -46,10 +46,12 @@ class ForwardedRequest:
         self.correlation_id = header.correlation_id
         self.client_id = header.client_id
         self.connection = client
+        self.throttle_ms = 0
         self._envelope = envelope
 
     def reply(self, response: Struct) -> None:
         """Send the response; call exactly once."""
+        self._set_throttle(response)
         self._send(framing.response(self.correlation_id, self.version, response))
 
     def reply_in_turns(self, response: Struct | Steps[Struct | None]) -> None:
@@ -65,12 +67,17 @@ class ForwardedRequest:
         try:
             made = response if isinstance(response, Struct) else (yield from response)
             if made is not None:
+                self._set_throttle(made)
                 self._send(
                     (yield from framing.response_in_steps(self.correlation_id, self.version, made))
                 )
         except Exception:
             log.exception("answering a forwarded %s request failed", self.row.api.name)
             self.fail()
+
+    def _set_throttle(self, response: Any) -> None:
+        if self.throttle_ms:
+            response.throttle_time_ms = self.throttle_ms
 
     def _send(self, buffers: list[Any]) -> None:
         self._envelope.reply(EnvelopeResponse(response_data=b"".join(buffers)[SIZE:]))

@@ -24,9 +24,9 @@ from headwater.broker.handlers.fetch_parts import (
 from headwater.broker.handlers.fetch_readers import (
     FIRST_WITH_TOPIC_ID,
     FetchReader,
-    FollowerThrottle,
     begin_fetch,
 )
+from headwater.broker.handlers.fetch_throttles import most_bytes, throttle_of, withhold
 from headwater.broker.handlers.leader_hints import leader_endpoints
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained
@@ -96,7 +96,7 @@ class _Fetch:
     """
 
     __slots__ = (
-        "_absences", "_committed", "_left", "_of", "_part_of", "_sends_marks", "_throttle",
+        "_absences", "_committed", "_generation", "_left", "_of", "_part_of", "_sends_marks", "_throttle",
         "_watcher", "_woken", "context", "fetch_context", "found", "isolation", "max_bytes",
         "max_wait_ms", "min_bytes", "parts", "reader", "request", "waiting",
     )  # fmt: skip
@@ -115,10 +115,10 @@ class _Fetch:
         self.reader = reader
         self.isolation = reader.isolation
         self._committed = reader.isolation is FetchIsolation.LAST_STABLE
-        self._throttle = FollowerThrottle.of(context, reader) if reader.is_follower else None
+        self._throttle = throttle_of(context, request, reader)
         settings = context.settings
         self._sends_marks = reader.is_follower and settings.replica_selector_class is not None
-        self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
+        self.max_bytes = most_bytes(self._throttle, body.max_bytes, settings.fetch_max_bytes)
         self.min_bytes = min(body.min_bytes, self.max_bytes)
         # A client at its limit of polls is not read, so its disconnect goes unnoticed: no poll
         # may outlast the idle timeout of connections.
@@ -129,6 +129,7 @@ class _Fetch:
         self.found = 0
         """The bytes found so far."""
         self._left = MAX_COPIED
+        self._generation = context.generation
         self._of: dict[Replica, list[Part]] = {}
         session = fetch_context.session
         watch = session.watch if session is not None and reader.is_follower else None
@@ -354,6 +355,7 @@ class _Fetch:
     # -- answering
 
     def _answer(self) -> None:
+        withhold(self._throttle, self.parts)
         if len(self.parts) > LONG:
             self.request.reply_in_turns(self._answer_in_turns())
             return
@@ -364,6 +366,7 @@ class _Fetch:
             self._reply()
 
     def _answer_in_turns(self) -> Steps[FetchResponse | None]:
+        withhold(self._throttle, self.parts)
         cold = []
         for part in self.parts:
             if part.found is not None and not self._load(part):
@@ -378,7 +381,7 @@ class _Fetch:
         """Read a part from the page cache; return False if it needs the disk."""
         assert part.found is not None
         try:
-            part.records = part.found.send_now(self._left)
+            part.records = part.found.bytes_for(self.request.connection.plain_socket, self._left)
         except OSError as failure:
             part.fail(failure)
             return True
@@ -434,6 +437,8 @@ class _Fetch:
         return self._response(answers)
 
     def _add_answer(self, part: Part, answers: Answers) -> None:
+        if self._generation != self.context.generation:
+            self.reader.check_right_again(self.context, self.request, part)
         answer, want = self._partition_answer(part), part.want
         mark, start = answer.high_watermark, answer.log_start_offset
         if self.fetch_context.session is not None:
@@ -451,6 +456,8 @@ class _Fetch:
     def _response(self, answers: Answers) -> FetchResponse:
         if answers.served:
             self.fetch_context.served(answers.served)
+        if self._throttle is not None:
+            self._throttle.answered(self.request)
         response = FetchResponse(session_id=self.fetch_context.session_id)
         response.responses = list(answers.topics.values())
         if answers.hinted:
@@ -480,7 +487,7 @@ class _Fetch:
             return answer
         if part.records and part.found is not None:
             counters = self.context.metrics.topic(replica.topic_partition.topic)
-            counters.bytes_out += part.found.size
+            counters.count_read(part.found.size, follower=self.reader.is_follower)
             if self._throttle is not None:
                 self._throttle.sent(replica, part.found.size)
         answer.high_watermark = replica.high_watermark

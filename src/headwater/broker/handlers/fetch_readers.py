@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headwater.broker.context import Context
 from headwater.broker.fetch_session import FINAL_EPOCH, FetchContext, FetchPartition, Key
 from headwater.broker.follower_watch import FollowerWatch
-from headwater.broker.handlers.fetch_parts import TopicAnswer
+from headwater.broker.handlers.fetch_parts import Part, TopicAnswer
 from headwater.broker.request import Request
 from headwater.broker.turns import each
 from headwater.config.broker_keys.replication import RACK_AWARE_SELECTOR
@@ -18,9 +18,8 @@ from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH, READ_COMMITTED
 from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
-from headwater.replication.throttles import ReplicationThrottle
-from headwater.seams.clock import Clock
 from headwater.security.acls import CLUSTER_NAME
+from headwater.security.rights import READ_TOPIC
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 CONSUMER = -1
@@ -57,6 +56,14 @@ class FetchReader(NamedTuple):
         else:
             replica.require_leader(want.current_leader_epoch)
 
+    def check_right_again(self, context: Context, request: Request, part: Part) -> None:
+        """Withdraw what was found if the client has lost its right while it waited."""
+        if self.is_follower or part.replica is None:
+            return
+        if not context.permits(request, READ_TOPIC, part.replica.topic_partition.topic):
+            part.failure = KafkaError(READ_TOPIC.refusal)
+            part.replica = part.records = part.found = None
+
     def nearest(self, context: Context, replica: Replica, offset: int) -> int:
         """Return the broker that a consumer with a rack is sent to, -1 if this one serves it."""
         if not self.rack or context.settings.replica_selector_class != RACK_AWARE_SELECTOR:
@@ -89,36 +96,6 @@ def _follower(replica_id: int, broker_epoch: int) -> FetchReader:
     return FetchReader(replica_id, broker_epoch, FetchIsolation.LOG_END, is_follower=True)
 
 
-class FollowerThrottle:
-    """Keeps records of throttled replicas from a follower that is not in sync."""
-
-    __slots__ = ("_clock", "_follower", "_throttle")
-
-    def __init__(self, throttle: ReplicationThrottle, clock: Clock, follower: int) -> None:
-        self._throttle = throttle
-        self._clock = clock
-        self._follower = follower
-
-    @classmethod
-    def of(cls, context: Context, reader: FetchReader) -> "FollowerThrottle | None":
-        """Return the throttle of a follower's fetch; None if nothing can hold it back."""
-        if not context.throttles.leader.active:
-            return None
-        return cls(context.throttles.leader, context.clock, reader.replica_id)
-
-    def holds_back(self, replica: Replica) -> bool:
-        return (
-            self._throttle.covers(replica.topic_partition)
-            and not replica.leading.is_in_sync(self._follower)
-            and self._throttle.is_exceeded(self._clock.monotonic_ms())
-        )
-
-    def sent(self, replica: Replica, size: int) -> None:
-        """Count the bytes of an answer."""
-        if self._throttle.covers(replica.topic_partition):
-            self._throttle.record(self._clock.monotonic_ms(), size)
-
-
 def begin_fetch(
     context: Context,
     request: Request,
@@ -141,7 +118,11 @@ def begin_fetch(
     def exists(key: Key) -> bool:
         topic, index = key
         name = context.metadata.name_of.get(topic) if isinstance(topic, bytes) else topic
-        return name is not None and context.replicas.get(name, index) is not None
+        return (
+            name is not None
+            and context.replicas.get(name, index) is not None
+            and (reader.is_follower or context.sees(request, READ_TOPIC, name))
+        )
 
     fetch_context = context.sessions.begin(
         now_ms,

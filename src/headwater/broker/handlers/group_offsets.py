@@ -350,7 +350,7 @@ def _visible(
     by_id = request.version >= FIRST_WITH_TOPIC_ID
     shown: list[FetchedTopic] = []
     for topic in topics:
-        if not context.permits(request, DESCRIBE_TOPIC, topic.topic):
+        if not context.sees(request, DESCRIBE_TOPIC, topic.topic):
             continue
         if not by_id:
             shown.append(topic)

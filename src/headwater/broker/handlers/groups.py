@@ -298,10 +298,10 @@ def handle_list_groups(
     context: Context, request: Request, body: ListGroupsRequest
 ) -> ListGroupsResponse | None:
     """List the groups of this broker that the client may see."""
-    sees_all = context.permits(request, DESCRIBE_CLUSTER)
+    sees_all = context.sees(request, DESCRIBE_CLUSTER)
 
     def sees(group: Listed) -> bool:
-        return sees_all or context.permits(request, DESCRIBE_GROUP, group.group_id)
+        return sees_all or context.sees(request, DESCRIBE_GROUP, group.group_id)
 
     def done(answers: list[object]) -> None:
         failures = [answer.code for answer in answers if isinstance(answer, KafkaError)]

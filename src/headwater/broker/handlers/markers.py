@@ -31,7 +31,7 @@ def handle_write_txn_markers(
     context: Context, request: Request, body: WriteTxnMarkersRequest
 ) -> Steps[WriteTxnMarkersResponse | None]:
     """Write markers for a broker, or for an administrator who may alter the cluster."""
-    if not (context.permits(request, ALTER_CLUSTER) or context.permits(request, CLUSTER_ACTION)):
+    if not (context.sees(request, ALTER_CLUSTER) or context.permits(request, CLUSTER_ACTION)):
         return _refused(body)
     call = _Call(context, request.reply_in_turns)
     yield from call.append_all(body)

@@ -11,7 +11,7 @@ from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E
 from headwater.model import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID, Uuid, topic_name_problem
 from headwater.security.acls import AclResourceType
-from headwater.security.rights import CREATE_TOPIC, DESCRIBE_TOPIC
+from headwater.security.rights import CREATE_ON_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
 from headwater.wire.messages.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -101,7 +101,7 @@ def _wanted(context: Context, request: Request, body: MetadataRequest) -> Steps[
         return (yield from _distinct(context, body.topics or []))
     visible: _Wanted = {}
     for name in list(context.metadata.topics):
-        if context.permits(request, DESCRIBE_TOPIC, name):
+        if context.sees(request, DESCRIBE_TOPIC, name):
             visible[name] = None
         yield
     return visible
@@ -134,9 +134,10 @@ def _topic(
         return _Topic(error_code=E.INVALID_REQUEST, name="")
     if topic_id is not None:
         name = context.metadata.name_of.get(topic_id)
-    if name is None:
+    permitted = name is not None and context.permits(request, DESCRIBE_TOPIC, name)
+    if name is None or (topic_id is not None and not permitted):
         return _Topic(error_code=E.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id or ZERO_UUID)
-    if not context.permits(request, DESCRIBE_TOPIC, name):
+    if not permitted:
         return _Topic(error_code=DESCRIBE_TOPIC.refusal, name=name)
     info = context.metadata.topics.get(name)
     topic = (
@@ -162,11 +163,14 @@ def _missing(context: Context, request: Request, body: MetadataRequest, name: st
     """Return the error for a missing topic; create the topic if allowed, so that a retry finds it."""
     if topic_name_problem(name) is not None:
         return _Topic(error_code=E.INVALID_TOPIC_EXCEPTION, name=name)
-    if (
-        body.allow_auto_topic_creation
-        and context.settings.auto_create_topics_enable
-        and context.permits(request, CREATE_TOPIC, name)
-    ):
+    if body.allow_auto_topic_creation and context.settings.auto_create_topics_enable:
+        may_create = context.sees(request, CREATE_ON_CLUSTER) or context.permits(
+            request, CREATE_TOPIC, name
+        )
+        if not may_create:
+            return _Topic(
+                error_code=CREATE_TOPIC.refusal, name=name, is_internal=name in INTERNAL_TOPICS
+            )
         context.create_topic_on_demand(name)
     return _Topic(
         error_code=E.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=name in INTERNAL_TOPICS
@@ -219,9 +223,9 @@ def handle_describe_topic_partitions(
                 topic_name=name, partition_index=0
             )
             break
-        topic, following = _page(context, request, name, start, left)
-        if topic.error_code == E.TOPIC_AUTHORIZATION_FAILED and not body.topics:
+        if not body.topics and not context.sees(request, DESCRIBE_TOPIC, name):
             continue
+        topic, following = _page(context, request, name, start, left)
         response.topics.append(topic)
         left -= len(topic.partitions)
         if following is not None:
@@ -285,7 +289,7 @@ def _page(
 def _page_partition(
     context: Context, request: Request, topic: str, row: tuple[int, PartitionInfo]
 ) -> _PagePartition:
-    told = _partition(context, request, topic, row)
+    told, info = _partition(context, request, topic, row), row[1]
     return _PagePartition(
         error_code=told.error_code,
         partition_index=told.partition_index,
@@ -293,7 +297,7 @@ def _page_partition(
         leader_epoch=told.leader_epoch,
         replica_nodes=told.replica_nodes,
         isr_nodes=told.isr_nodes,
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(info.elr),
+        last_known_elr=[info.last_known_leader] * (info.last_known_leader != NO_LEADER),
         offline_replicas=told.offline_replicas,
     )

@@ -101,7 +101,7 @@ class _Call:
             if not name:
                 return name, KafkaError(E.UNKNOWN_TOPIC_ID)
         if not self.context.permits(self.request, WRITE_TOPIC, name):
-            return name, KafkaError(WRITE_TOPIC.refusal)
+            return name, self.context.refusal(self.request, WRITE_TOPIC, name)
         if name in INTERNAL_TOPICS and self.request.client_id != ADMIN_CLIENT:
             return name, KafkaError(
                 E.INVALID_TOPIC_EXCEPTION, f"{name} is internal: only brokers write to it"

@@ -9,8 +9,7 @@ from headwater.broker.turns import each
 from headwater.errors import E, KafkaError
 from headwater.log.producers import ProducerStateEntry
 from headwater.model import NO_EPOCH, NO_PRODUCER_ID, topic_name_problem
-from headwater.security.acls import CLUSTER_NAME
-from headwater.security.rights import READ_TOPIC
+from headwater.security.rights import IDEMPOTENT_WRITE, READ_TOPIC, WRITE_TOPIC
 from headwater.wire.messages.producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -29,7 +28,7 @@ def handle_init_producer_id(
     if body.transactional_id is not None:
         init_transactional_producer(context, request, body.transactional_id, body)
         return None
-    problem = _problem(body)
+    problem = _problem(context, request, body)
     if problem is not E.NONE:
         return refuse_producer_id(request, body, problem)
 
@@ -43,15 +42,13 @@ def handle_init_producer_id(
     return None
 
 
-def cluster_of_idempotent_producer(request: Request, body: InitProducerIdRequest) -> str | None:
-    """Return the resource to check, unless the request is refused for another reason."""
-    is_idempotent = body.transactional_id is None
-    return CLUSTER_NAME if is_idempotent and _problem(body) is E.NONE else None
-
-
-def _problem(body: InitProducerIdRequest) -> E:
-    half_known = (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_EPOCH)
-    return E.INVALID_REQUEST if half_known else E.NONE
+def _problem(context: Context, request: Request, body: InitProducerIdRequest) -> E:
+    """Who may write to some topic may be idempotent (KIP-679)."""
+    if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_EPOCH):
+        return E.INVALID_REQUEST
+    if context.permits_any(request, WRITE_TOPIC) or context.permits(request, IDEMPOTENT_WRITE):
+        return E.NONE
+    return IDEMPOTENT_WRITE.refusal
 
 
 def refuse_producer_id(
@@ -84,7 +81,7 @@ def _described(
     partition = DescribeProducersResponse.PartitionResponse(partition_index=index)
     try:
         if not context.permits(request, READ_TOPIC, topic):
-            raise KafkaError(READ_TOPIC.refusal)
+            raise context.refusal(request, READ_TOPIC, topic)
         problem = topic_name_problem(topic)
         if problem is not None:
             raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)

@@ -1,19 +1,22 @@
-"""SaslHandshake, SaslAuthenticate: authentication of other brokers.
+"""SaslHandshake, SaslAuthenticate: who the peer of a connection is.
 
-The only mechanism is private to the brokers of a cluster, is served on their listeners only and is
-not advertised. An authenticated connection may send follower fetches and control requests, which are
-refused to all other clients.
+Clients use the mechanisms of their listener. Brokers use one of their own, which is not advertised: an
+authenticated broker may send follower fetches and control requests. The rules are in
+`security/sasl_session.py`; this file answers, delays failures and ends sessions.
 """
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
+from headwater.broker.server_connection import OnFrame, PendingResponse, ServerConnection
 from headwater.errors import E
-from headwater.security.broker_handshake import (
-    MECHANISM,
-    NONCE_BYTES,
-    CalledBroker,
-    HandshakeError,
-)
+from headwater.security.broker_handshake import MECHANISM, HandshakeError
+from headwater.security.sasl_exchange import AuthenticationRefused
+from headwater.security.sasl_session import SaslSession, SessionStep
+from headwater.transport.frame_protocol import SMALLEST_FRAME
 from headwater.wire.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -21,40 +24,143 @@ from headwater.wire.messages.sasl import (
     SaslHandshakeResponse,
 )
 
+RAW_TOKENS = 0
+"""The version of SaslHandshake that tokens follow without SaslAuthenticate around them."""
+REAUTHENTICATION_GRACE_S = 10.0
+"""How long an expired connection may still authenticate again before it is closed."""
+
 
 def handle_sasl_handshake(
     context: Context, request: Request, body: SaslHandshakeRequest
-) -> SaslHandshakeResponse:
-    """Begin the exchange; there is no mechanism for clients yet."""
-    if body.mechanism != MECHANISM:
-        return SaslHandshakeResponse(error_code=E.ILLEGAL_SASL_STATE)
-    nonce = context.randomness.below(1 << 8 * NONCE_BYTES).to_bytes(NONCE_BYTES)
-    request.connection.handshake = CalledBroker(context.credentials, nonce)
-    return SaslHandshakeResponse(mechanisms=[MECHANISM])
+) -> SaslHandshakeResponse | None:
+    """Begin the exchange of a mechanism; 0: tokens follow as bare frames."""
+    connection = request.connection
+    session = _session(context, connection)
+    error = session.choose(body.mechanism, context.clock.monotonic_ms())
+    response = SaslHandshakeResponse(error_code=error, mechanisms=session.advertised)
+    if error is not E.NONE:
+        if not connection.authenticated:
+            why = f"{body.mechanism[:64]!r} is not a mechanism of this listener"
+            _refuse(context, connection, why, partial(request.reply, response))
+            return None
+        return response
+    if body.mechanism == MECHANISM:
+        response.mechanisms = [MECHANISM]
+    connection.end_session()
+    if request.version == RAW_TOKENS:
+        _take_raw_tokens(context, connection, session)
+    return response
 
 
 def handle_sasl_authenticate(
     context: Context, request: Request, body: SaslAuthenticateRequest
-) -> SaslAuthenticateResponse:
-    """Answer the caller's challenge, then check its proof; a failure ends the connection."""
+) -> SaslAuthenticateResponse | None:
+    """Pass a token to the mechanism; a failure is answered later and ends the connection.
+
+    1: the answer says when the client has to authenticate again.
+    """
     connection = request.connection
-    handshake = connection.handshake
-    if handshake is None:
-        return SaslAuthenticateResponse(error_code=E.ILLEGAL_SASL_STATE)
-    data = bytes(body.auth_bytes)
-    try:
-        if not handshake.challenged:
-            return SaslAuthenticateResponse(auth_bytes=handshake.challenge(data))
-        connection.principal = handshake.check(data)
-    except HandshakeError as refused:
-        context.peer_log.warning(
-            "brokers", connection.host, f"refused a connection of a broker: {refused}"
-        )
-        connection.handshake = None
-        connection.dismiss()
+    session = connection.sasl
+    if session is None or not session.in_exchange:
         return SaslAuthenticateResponse(
-            error_code=E.SASL_AUTHENTICATION_FAILED,
-            error_message=f"the broker was refused: {refused}",
+            error_code=E.ILLEGAL_SASL_STATE,
+            error_message="a SaslAuthenticate request came without a SaslHandshake before it",
         )
-    connection.handshake = None
-    return SaslAuthenticateResponse()
+    try:
+        step = session.feed(bytes(body.auth_bytes), context.clock.monotonic_ms())
+    except AuthenticationRefused as refused:
+        response = SaslAuthenticateResponse(
+            error_code=E.SASL_AUTHENTICATION_FAILED, error_message=_told(session, refused)
+        )
+        _refuse(context, connection, _logged(session, refused), partial(request.reply, response))
+        return None
+    _authenticated(context, connection, step)
+    return SaslAuthenticateResponse(auth_bytes=step.token, session_lifetime_ms=step.lifetime_ms)
+
+
+def _session(context: Context, connection: ServerConnection) -> SaslSession:
+    if connection.sasl is None:
+        connection.sasl = SaslSession(
+            context.sasl[connection.listener], anonymous=connection.authenticated
+        )
+    return connection.sasl
+
+
+def _told(session: SaslSession, refused: AuthenticationRefused) -> str:
+    """Return the reason for the peer: the same one for every wrong user and password."""
+    if isinstance(refused, HandshakeError):
+        return f"the broker was refused: {refused}"
+    return (
+        "Authentication failed during authentication due to invalid credentials with SASL "
+        f"mechanism {session.mechanism}"
+    )
+
+
+def _logged(session: SaslSession, refused: AuthenticationRefused) -> str:
+    return f"with {session.mechanism}: {refused}"
+
+
+def _authenticated(context: Context, connection: ServerConnection, step: SessionStep) -> None:
+    if step.principal is None:
+        return
+    connection.authenticated_as(step.principal)
+    if step.lifetime_ms:
+        connection.limit_session(step.lifetime_ms / 1000, partial(_expire, context, connection))
+
+
+def _expire(context: Context, connection: ServerConnection) -> None:
+    """Serve nothing more but another authentication, and not for long."""
+    session = connection.sasl
+    if session is None or connection.gone:
+        return
+    if session.expires(context.clock.monotonic_ms()):
+        connection.end_session()
+        connection.limit_session(REAUTHENTICATION_GRACE_S, partial(_close_idle, connection))
+    else:  # the timer is a little early
+        connection.limit_session(0.001, partial(_expire, context, connection))
+
+
+def _close_idle(connection: ServerConnection) -> None:
+    """Close an expired connection; requests that it sent in time are answered first."""
+    if connection.pending:
+        connection.limit_session(REAUTHENTICATION_GRACE_S, partial(_close_idle, connection))
+    else:
+        connection.dismiss()
+
+
+def _refuse(
+    context: Context, connection: ServerConnection, why: str, answer: Callable[[], object]
+) -> None:
+    """Log the reason, and answer and close after a delay; nothing more is read meanwhile."""
+    context.peer_log.warning("authentication", connection.host, f"refused a login: {why}")
+    connection.end_session()
+    connection.hold()
+
+    def close() -> None:
+        answer()
+        connection.dismiss()
+
+    delay_s = context.settings.connection_failed_authentication_delay_ms / 1000
+    asyncio.get_running_loop().call_later(delay_s, close)
+
+
+def _take_raw_tokens(context: Context, connection: ServerConnection, session: SaslSession) -> None:
+    """Take each frame as a token until the exchange is complete, as before SaslAuthenticate existed."""
+    serve: OnFrame = connection.on_frame
+
+    def take(connection: ServerConnection, start: int, end: int) -> None:
+        slot = PendingResponse(connection)
+        try:
+            token = bytes(connection.view[start:end])
+            step = session.feed(token, context.clock.monotonic_ms())
+        except AuthenticationRefused as refused:
+            _refuse(context, connection, _logged(session, refused), partial(slot.fill, []))
+            return
+        if step.principal is not None:
+            connection.min_frame = SMALLEST_FRAME
+            connection.on_frame = serve
+        _authenticated(context, connection, step)
+        slot.fill([len(step.token).to_bytes(4), step.token])
+
+    connection.min_frame = 0  # a token may be shorter than a request
+    connection.on_frame = take

@@ -12,6 +12,7 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
 from headwater.config.resolve import topic_rows
 from headwater.controller.commands import (
+    BROKER_DEFAULT,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -41,6 +42,9 @@ from headwater.wire.messages.topics import (
 )
 
 FIRST_WITH_DELETION_DISABLED = 3
+CREATE_KNOWS_QUOTAS, DELETE_KNOWS_QUOTAS, GROW_KNOWS_QUOTAS = 6, 5, 3
+"""The first versions of CreateTopics, DeleteTopics and CreatePartitions that may be refused because
+of a quota (KIP-599); clients of older ones are throttled."""
 FIRST_WITH_IDS = 6
 
 NO_CONFIGS: Mapping[str, str | None] = MappingProxyType({})
@@ -51,9 +55,10 @@ _Deleted = DeleteTopicsResponse.DeletableTopicResult
 _Grown = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-def _unauthorized(name: str | None) -> TopicOutcome:
-    refusal = KafkaError(E.TOPIC_AUTHORIZATION_FAILED, "not allowed for this principal")
-    return TopicOutcome.refused(name, refusal)
+def _count_mutations(context: Context, request: Request, partitions: int, *, strict: bool) -> None:
+    """Count partitions against the quota of the client; KafkaError if it is used up."""
+    if context.quotas is not None:
+        context.quotas.change_topics(request, partitions, strict=strict)
 
 
 # CreateTopics
@@ -66,13 +71,19 @@ def handle_create_topics(
 
     2-3: as later. 5: the topic's counts and configs come back. 7: its id, too.
     """
-    everywhere = context.permits(request, CREATE_ON_CLUSTER)
+    everywhere = context.sees(request, CREATE_ON_CLUSTER)
+    strict = request.version >= CREATE_KNOWS_QUOTAS
     allowed, refused = [], []
     for topic in drained(body.topics):
-        if everywhere or context.permits(request, CREATE_TOPIC, topic.name):
-            allowed.append(_new_topic(context, request, topic))
-        else:
-            refused.append(_unauthorized(topic.name))
+        try:
+            if not (everywhere or context.permits(request, CREATE_TOPIC, topic.name)):
+                raise context.refusal(request, CREATE_TOPIC, topic.name)
+            new = _new_topic(context, request, topic)
+            if not body.validate_only:
+                _count_mutations(context, request, _partitions(context, new), strict=strict)
+            allowed.append(new)
+        except KafkaError as refusal:
+            refused.append(TopicOutcome.refused(topic.name, refusal))
         yield
     configs = {
         new.name: {key: value for key, value in new.configs.items() if value is not None}
@@ -88,6 +99,13 @@ def handle_create_topics(
         request.reply_in_turns(response)
 
     context.controller.submit(CreateTopics(allowed, body.timeout_ms, body.validate_only), reply)
+
+
+def _partitions(context: Context, new: TopicCreation) -> int:
+    """Return how many partitions a new topic gets."""
+    if new.partitions != BROKER_DEFAULT:
+        return max(1, new.partitions)
+    return len(new.assignments) or context.settings.num_partitions
 
 
 def _new_topic(
@@ -117,7 +135,7 @@ def _created(
     if outcome.error:
         return result
     result.topic_id = outcome.topic_id
-    if not context.permits(request, DESCRIBE_TOPIC_CONFIGS, name):
+    if not context.sees(request, DESCRIBE_TOPIC_CONFIGS, name):
         result.topic_config_error_code = DESCRIBE_TOPIC_CONFIGS.refusal
         return result
     result.num_partitions = outcome.partitions
@@ -159,7 +177,12 @@ def handle_delete_topics(
         name, topic_id = _name_and_id(named)
         try:
             _refuse_ambiguous(name, topic_id, count)
-            names.append(_deletable(context, request, name, topic_id))
+            deletable = _deletable(context, request, name, topic_id)
+            partitions = max(1, context.metadata.partition_count(deletable))
+            _count_mutations(
+                context, request, partitions, strict=request.version >= DELETE_KNOWS_QUOTAS
+            )
+            names.append(deletable)
             if name is None:
                 ids[names[-1]] = topic_id
         except KafkaError as refusal:
@@ -210,14 +233,14 @@ def _deletable(context: Context, request: Request, name: str | None, topic_id: U
     if resolved is None:
         raise KafkaError(E.UNKNOWN_TOPIC_ID, "no topic has this id")
     if not _may_delete(context, request, resolved):
-        raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED, "not allowed for this principal")
+        if name is None:  # an id does not tell its name
+            raise KafkaError(DELETE_TOPIC.refusal)
+        raise context.refusal(request, DELETE_TOPIC, resolved)
     return resolved
 
 
 def _may_delete(context: Context, request: Request, name: str) -> bool:
-    return context.permits(request, DELETE_ON_CLUSTER) or context.permits(
-        request, DELETE_TOPIC, name
-    )
+    return context.sees(request, DELETE_ON_CLUSTER) or context.permits(request, DELETE_TOPIC, name)
 
 
 def _deleted(request: Request, outcome: TopicOutcome) -> _Deleted:
@@ -242,12 +265,18 @@ def handle_create_partitions(
     allowed: list[MorePartitions] = []
     refused: list[TopicOutcome] = []
     for topic in body.topics:
-        if context.permits(request, ALTER_TOPIC, topic.name):
+        try:
+            if not context.permits(request, ALTER_TOPIC, topic.name):
+                raise context.refusal(request, ALTER_TOPIC, topic.name)
+            if not body.validate_only:
+                more = max(0, topic.count - context.metadata.partition_count(topic.name))
+                strict = request.version >= GROW_KNOWS_QUOTAS
+                _count_mutations(context, request, more, strict=strict)
             assigned = topic.assignments
             brokers = None if assigned is None else [one.broker_ids for one in assigned]
             allowed.append(MorePartitions(topic.name, topic.count, brokers))
-        else:
-            refused.append(_unauthorized(topic.name))
+        except KafkaError as refusal:
+            refused.append(TopicOutcome.refused(topic.name, refusal))
         yield
 
     def reply(outcomes: list[TopicOutcome]) -> None:

@@ -418,7 +418,7 @@ def _described(
         topics=[
             DescribeTransactionsResponse.TopicData(topic=topic, partitions=indexes)
             for topic, indexes in topics.items()
-            if context.permits(request, DESCRIBE_TOPIC, topic)
+            if context.sees(request, DESCRIBE_TOPIC, topic)
         ],
     )
 
@@ -449,7 +449,7 @@ def handle_list_transactions(
         for one in found:
             name = one.transactional_id
             wanted = not body.transactional_id_pattern or pattern.matches(name)
-            if wanted and context.permits(request, DESCRIBE_TRANSACTIONAL_ID, name):
+            if wanted and context.sees(request, DESCRIBE_TRANSACTIONAL_ID, name):
                 visible.append(one)
             yield
         return ListTransactionsResponse(

@@ -4,7 +4,7 @@ A group only decides whether a commit is allowed (`validate_commit`) and which o
 (`Retention`), so that every kind of group, and a group without members, can have offsets.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.coordination.groups.records import CommittedOffset, OffsetRecord
@@ -154,6 +154,13 @@ class Offsets:
     def groups(self) -> list[str]:
         return list(self._by_group)
 
+    def positions(self, group_id: str) -> list[tuple[str, list[tuple[int, int]]]]:
+        """Return the topics of a group, with partitions and committed offsets."""
+        return [
+            (topic, [(partition, committed.offset) for partition, committed in known.items()])
+            for topic, known in self._by_group.get(group_id, _NO_TOPICS).items()
+        ]
+
     def count(self, group_id: str) -> int:
         return sum(map(len, self._by_group.get(group_id, _NO_TOPICS).values()))
 
@@ -180,13 +187,33 @@ class Offsets:
             for partition in known
         ]
 
-    def deletions_of_topic(self, topic: str) -> list[OffsetRecord]:
-        """The records that delete the offsets of a topic."""
-        return [
-            OffsetRecord(group_id, topic, partition, None)
+    def deletions_of_topic(self, topic: str, step: int) -> Iterator[list[OffsetRecord]]:
+        """The records that delete the present offsets of a topic, about `step` at a time.
+
+        An offset that is committed before its step came is kept.
+        """
+        present = [
+            (group_id, dict(self._by_group[group_id][topic]))
             for group_id in self._groups_of.get(topic, ())
-            for partition in self._by_group[group_id][topic]
         ]
+        return self._unless_changed(topic, present, step)
+
+    def _unless_changed(
+        self, topic: str, present: list[tuple[str, dict[int, CommittedOffset]]], step: int
+    ) -> Iterator[list[OffsetRecord]]:
+        records: list[OffsetRecord] = []
+        for group_id, before in present:
+            known = self._by_group.get(group_id, _NO_TOPICS).get(topic, _NOTHING)
+            records += [
+                OffsetRecord(group_id, topic, partition, None)
+                for partition, committed in before.items()
+                if known.get(partition) is committed
+            ]
+            if len(records) >= step:
+                yield records
+                records = []
+        if records:
+            yield records
 
     def expired(
         self, group_id: str, rule: Retention, now_ms: int, retention_ms: int

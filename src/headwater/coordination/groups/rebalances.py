@@ -1,22 +1,21 @@
 """Counts rebalances and logs each one, so that needless ones can be found."""
 
 import logging
-from collections import Counter
 
 from headwater.coordination.groups.commands import RebalanceReason, RebalanceStarted
 
 log = logging.getLogger(__name__)
 
-COUNTED_ROWS = 10_000
+COUNTED_ROWS = 1000
+LONGEST_NAME = 249
+"""Longer group ids are cut: a client may invent a thousand of 32,000 characters."""
 
 
 class Rebalances:
-    """How often groups rebalanced: by reason, and by group, reason and member."""
+    """How often groups rebalanced, by group and reason: at most COUNTED_ROWS, those counted last."""
 
     def __init__(self) -> None:
-        self.by_reason: Counter[RebalanceReason] = Counter()
-        # The rows counted last, at most COUNTED_ROWS of them.
-        self.by_member: dict[tuple[str, RebalanceReason, str], int] = {}
+        self.by_group: dict[tuple[str, RebalanceReason], int] = {}
 
     def note(self, effect: object) -> None:
         """Count and log the effect if it is a RebalanceStarted."""
@@ -31,16 +30,7 @@ class Rebalances:
             )
 
     def _count(self, started: RebalanceStarted) -> None:
-        self.by_reason[started.reason] += 1
-        row = (started.group_id, started.reason, started.member_id)
-        self.by_member[row] = self.by_member.pop(row, 0) + 1
-        if len(self.by_member) > COUNTED_ROWS:
-            del self.by_member[next(iter(self.by_member))]
-
-    def of_group(self, group_id: str) -> Counter[RebalanceReason]:
-        """How often one group rebalanced, by reason."""
-        found: Counter[RebalanceReason] = Counter()
-        for (group, reason, _), count in self.by_member.items():
-            if group == group_id:
-                found[reason] += count
-        return found
+        row = (started.group_id[:LONGEST_NAME], started.reason)
+        self.by_group[row] = self.by_group.pop(row, 0) + 1
+        if len(self.by_group) > COUNTED_ROWS:
+            del self.by_group[next(iter(self.by_group))]

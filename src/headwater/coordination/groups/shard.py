@@ -5,7 +5,8 @@ it, and a restart rebuilds it from the log. The live groups around it (waiting r
 sessions) are soft state: after a failed append the runtime drops them with the shard and loads it again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from headwater.coordination.deadlines import Deadlines, Now
@@ -53,6 +54,8 @@ OFFSET_CHECK = "offset check"
 CLOCK_JUMP_MS = 3_600_000
 LONGEST_NAME = 32_000
 GROUPS_PER_CHECK = 200
+OFFSETS_PER_STEP = 200
+"""Offsets of a deleted topic that are deleted before the loop runs again."""
 NO_SUCH_GROUP = Described(E.GROUP_ID_NOT_FOUND, GroupState.DEAD.value)
 _OFFSET_CHECK_KEY: DeadlineKey = ("", OFFSET_CHECK, "")
 
@@ -314,18 +317,16 @@ class GroupShard:
         out.reply(token, OffsetsDeleted(E.NONE, tuple(errors)))
         return out
 
-    def topic_deleted(self, now: Now, topic: str) -> GroupOutcome:
-        """Delete the offsets of a deleted topic."""
-        out: GroupOutcome = Outcome()
-        out.records.extend(self.offsets.deletions_of_topic(topic))
+    def topic_deleted(self, topic: str) -> Iterator[GroupOutcome]:
+        """Delete the offsets of a deleted topic, but none of one that takes its name meanwhile."""
+        pending: list[OffsetRecord] = []
         for group_id in self.pending_offsets.groups():
-            pending = [
-                TopicPartition(*key)
-                for key in self.pending_offsets.of_group(group_id)
-                if key[0] == topic
-            ]
-            out.records.extend(self._pending_deletions(group_id, pending))
-        return out
+            keys = self.pending_offsets.of_group(group_id)
+            partitions = [TopicPartition(*key) for key in keys if key[0] == topic]
+            pending += self._pending_deletions(group_id, partitions)
+        committed = self.offsets.deletions_of_topic(topic, OFFSETS_PER_STEP)
+        steps = chain([pending] if pending else [], committed)
+        return (Outcome(records=list(step)) for step in steps)
 
     def _pending_deletions(
         self, group_id: str, partitions: Sequence[TopicPartition]

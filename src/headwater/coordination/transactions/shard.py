@@ -6,7 +6,7 @@ allows the next transaction. `on_prepared` gets each PreparedTransaction once it
 committed, so no marker is ever ahead of the decision; a shard that is loaded in between repeats it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from headwater.coordination.deadlines import Deadlines, Now
@@ -87,9 +87,9 @@ class TransactionShard:
         """The tokens that wait for markers."""
         return [token for waiting in self._waiting.values() for token, _ in waiting]
 
-    def topic_deleted(self, now: Now, topic: str) -> TransactionOutcome:
+    def topic_deleted(self, topic: str) -> Iterator[TransactionOutcome]:
         """Keep the state: the markers of a deleted topic are left out when they are due."""
-        return Outcome()
+        return iter(())
 
     # -- commands
 

@@ -1,6 +1,7 @@
 """The controller's orders to its brokers (4-6) and what brokers ask of it (7, 56); never advertised."""
 
-from headwater.model import ZERO_UUID
+from headwater.model import NO_LEADER, ZERO_UUID
+from headwater.wire.fields import OWN_TAGS
 from headwater.wire.schema import Struct, Uuid, i8, i16, i32, i64, since
 
 
@@ -29,6 +30,7 @@ class LeaderAndIsrRequest(Struct, api_key=4, versions="0-7", flexible="4+"):
         removing_replicas: list[i32] = since("3+", default=[], ignorable=True)
         is_new: bool = since("1+", default=False, ignorable=True)
         leader_recovery_state: i8 = since("6+", default=0)
+        elr: list[i32] = since("4+", default=[], tag=OWN_TAGS, ignorable=True)
 
     class LeaderAndIsrTopicState(Struct):
         """One topic's partitions."""
@@ -161,6 +163,8 @@ class UpdateMetadataRequest(Struct, api_key=6, versions="0-8", flexible="6+"):
         zk_version: i32 = 0
         replicas: list[i32] = since(default=[])
         offline_replicas: list[i32] = since("4+", default=[], ignorable=True)
+        elr: list[i32] = since("6+", default=[], tag=OWN_TAGS, ignorable=True)
+        last_known_leader: i32 = since("6+", default=NO_LEADER, tag=OWN_TAGS + 1, ignorable=True)
 
     class UpdateMetadataTopicState(Struct):
         """One topic's partitions."""
@@ -286,6 +290,7 @@ class AlterPartitionResponse(Struct, api_key=56, versions="0-3", flexible="0+"):
         isr: list[i32] = since(default=[])
         leader_recovery_state: i8 = since("1+", default=0, ignorable=True)
         partition_epoch: i32 = 0
+        elr: list[i32] = since(default=[], tag=OWN_TAGS, ignorable=True)
 
     throttle_time_ms: i32 = 0
     error_code: i16 = 0

@@ -1,0 +1,91 @@
+"""The audit log: one line of JSON for each refusal, and for each change of who may do what.
+
+A line says who, from where, what, and which rule decided. Everything in it is escaped, and no value
+of a setting, password or token ever is in it. A refusal that repeats within ten seconds is counted in
+the next line.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from headwater.security.acls import AclOperation, AclResourceType
+
+if TYPE_CHECKING:
+    from headwater.broker.request import Request
+
+log = logging.getLogger("headwater.audit")
+
+INTERVAL_MS = 10_000
+CAPACITY = 1024
+"""How many different refusals are counted; the oldest is forgotten first."""
+MAX_TEXT = 256
+MAX_DETAILS = 20
+"""Longer lists in a line end with the number of those left out."""
+
+_Refusal: TypeAlias = tuple[str, str, str, AclOperation, AclResourceType, str]
+
+
+class AuditLog:
+    """Writes the lines."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._said: dict[_Refusal, tuple[int, int]] = {}
+        """Until when a refusal is only counted, and how often it was."""
+
+    def refused(
+        self,
+        request: "Request",
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str,
+        rule: Callable[[], str],
+    ) -> None:
+        """Note that a client lacked a right."""
+        peer, api = request.connection, request.row.api.name
+        key = (str(peer.principal), peer.host, api, operation, resource_type, name[:MAX_TEXT])
+        now = self._now_ms()
+        until, repeated = self._said.get(key, (now, 0))
+        if now < until:
+            self._said[key] = until, repeated + 1
+            return
+        self._said.pop(key, None)
+        if len(self._said) >= CAPACITY:
+            del self._said[next(iter(self._said))]
+        self._said[key] = now + INTERVAL_MS, 0
+        what: dict[str, str | int] = {
+            "operation": operation.name,
+            "resource": resource_type.name,
+            "name": name,
+            "rule": rule(),
+        }
+        if repeated:
+            what["repeated"] = repeated
+        self._write("refused", request, what)
+
+    def changed(
+        self, request: "Request", event: str, name: str, details: Iterable[str] = ()
+    ) -> None:
+        """Note a change of ACLs, users, quotas, tokens or configs; details hold no secret."""
+        shown = [one[:MAX_TEXT] for one in details]
+        left_out = len(shown) - MAX_DETAILS
+        if left_out > 0:
+            shown[MAX_DETAILS:] = [f"and {left_out} more"]
+        self._write(event, request, {"name": name} | ({"changes": shown} if shown else {}))
+
+    def _write(
+        self, event: str, request: "Request", what: Mapping[str, str | int | list[str]]
+    ) -> None:
+        peer = request.connection
+        line = {
+            "event": event,
+            "principal": str(peer.principal)[:MAX_TEXT],
+            "host": peer.host,
+            "api": request.row.api.name,
+        } | {
+            key: value[:MAX_TEXT] if isinstance(value, str) else value
+            for key, value in what.items()
+        }
+        log.info("%s", json.dumps(line))

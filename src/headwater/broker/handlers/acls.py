@@ -1,0 +1,276 @@
+"""DescribeAcls, CreateAcls, DeleteAcls: any broker reads and changes the ACLs of the cluster."""
+
+from collections.abc import Collection, Mapping
+from enum import IntEnum
+from typing import Any, TypeAlias, TypeVar
+
+from headwater.broker.acl_changes import AclChanges, AclEdit, Outcomes
+from headwater.broker.context import Context
+from headwater.broker.request import Request
+from headwater.broker.turns import Steps, drained, each
+from headwater.errors import E, KafkaError
+from headwater.security.acls import (
+    CLUSTER_NAME,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    ResourcePattern,
+)
+from headwater.wire.messages.acls import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+
+_Created = CreateAclsResponse.AclCreationResult
+_Deleted = DeleteAclsResponse.DeleteAclsFilterResult
+_Described = DescribeAclsResponse.DescribeAclsResource
+_Acl: TypeAlias = tuple[ResourcePattern, AclEntry]
+Word = TypeVar("Word", bound=IntEnum)
+
+
+def _acls(context: Context) -> AclChanges:
+    """Return the ACLs; KafkaError on a broker without an authorizer."""
+    if context.acls is None:
+        raise KafkaError(
+            E.SECURITY_DISABLED, "no authorizer is configured: set authorizer.class.name"
+        )
+    return context.acls
+
+
+# DescribeAcls
+
+
+def handle_describe_acls(
+    context: Context, request: Request, body: DescribeAclsRequest
+) -> Steps[DescribeAclsResponse]:
+    """Return the selected ACLs, grouped by the resource patterns that they are for."""
+    try:
+        acls = _acls(context)
+        wanted = _filter(body)
+    except KafkaError as refused:
+        return DescribeAclsResponse(error_code=refused.code, error_message=refused.message)
+    found: dict[ResourcePattern, list[AclEntry]] = {}
+    for one in acls.index.select(wanted):
+        if one is None:
+            yield
+        else:
+            found.setdefault(one[0], []).append(one[1])
+    return DescribeAclsResponse(error_message=None, resources=each(found.items(), _described))
+
+
+def _described(found: tuple[ResourcePattern, list[AclEntry]]) -> _Described:
+    pattern, entries = found
+    return _Described(
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        acls=[
+            DescribeAclsResponse.AclDescription(
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+            for entry in entries
+        ],
+    )
+
+
+# CreateAcls
+
+
+def handle_create_acls(
+    context: Context, request: Request, body: CreateAclsRequest
+) -> Steps[CreateAclsResponse | None]:
+    """Create ACLs, and reply once they are in force here; an existing one is left as it is."""
+    try:
+        acls = _acls(context)
+    except KafkaError as refused:
+        return refuse_creations(request, body, refused.code, refused.message)
+    added: dict[ResourcePattern, set[AclEntry]] = {}
+    wanted: list[_Acl | KafkaError] = []
+    for creation in drained(body.creations):
+        yield
+        try:
+            pattern, entry = _new_acl(creation)
+        except KafkaError as refusal:
+            wanted.append(refusal)
+        else:
+            added.setdefault(pattern, set()).add(entry)
+            wanted.append((pattern, entry))
+
+    def answer(outcomes: Outcomes) -> Steps[CreateAclsResponse]:
+        yield from _audit(context, request, "acls created", added, outcomes)
+
+        def created(one: _Acl | KafkaError) -> _Created:
+            failure = one if isinstance(one, KafkaError) else outcomes[one[0]].failure
+            if failure is not None:
+                return _Created(error_code=failure.code, error_message=failure.message)
+            return _Created(error_message=None)
+
+        return CreateAclsResponse(results=each(wanted, created))
+
+    edits = {pattern: AclEdit(added=frozenset(some)) for pattern, some in added.items()}
+    acls.write(edits, lambda outcomes: request.reply_in_turns(answer(outcomes)))
+    return None
+
+
+def refuse_creations(
+    request: Request, body: CreateAclsRequest, error: E, message: str | None = None
+) -> CreateAclsResponse:
+    """Refuse each ACL of a request."""
+    return CreateAclsResponse(
+        results=each(body.creations, lambda _: _Created(error_code=error, error_message=message))
+    )
+
+
+def _new_acl(creation: CreateAclsRequest.AclCreation) -> _Acl:
+    """Return the ACL to create; KafkaError if it cannot exist."""
+    resource_type = _word(AclResourceType, creation.resource_type, "resource type")
+    pattern_type = _word(AclPatternType, creation.resource_pattern_type, "pattern type")
+    operation = _word(AclOperation, creation.operation, "operation")
+    permission = _word(AclPermission, creation.permission_type, "permission type")
+    if 1 in (resource_type, pattern_type, operation, permission) or pattern_type == 2:
+        raise KafkaError(E.INVALID_REQUEST, "ANY and MATCH are for filters only")
+    name, principal = creation.resource_name, creation.principal
+    if not name:
+        raise KafkaError(E.INVALID_REQUEST, "the resource has no name")
+    if resource_type is AclResourceType.CLUSTER and name != CLUSTER_NAME:
+        raise KafkaError(E.INVALID_REQUEST, f"the cluster's only name is {CLUSTER_NAME!r}")
+    kind, colon, who = principal.partition(":")
+    if not (kind and colon and who):
+        raise KafkaError(E.INVALID_REQUEST, f"the principal {principal!r} is not like User:alice")
+    if not creation.host:
+        raise KafkaError(E.INVALID_REQUEST, "the host is empty: write an address, or *")
+    pattern = ResourcePattern(resource_type, pattern_type, name)
+    return pattern, AclEntry(principal, creation.host, operation, permission)
+
+
+# DeleteAcls
+
+
+def handle_delete_acls(context: Context, request: Request, body: DeleteAclsRequest) -> None:
+    """Delete what the filters select, and reply once it is no longer in force here."""
+    try:
+        acls = _acls(context)
+    except KafkaError as refused:
+        request.reply_in_turns(refuse_deletions(request, body, refused.code, refused.message))
+    else:
+        acls.catch_up(lambda: request.reply_in_turns(_delete(context, request, body, acls)))
+
+
+def _delete(
+    context: Context, request: Request, body: DeleteAclsRequest, acls: AclChanges
+) -> Steps[None]:
+    selected: list[list[_Acl] | KafkaError] = []
+    removed: dict[ResourcePattern, set[AclEntry]] = {}
+    for one in drained(body.filters):
+        try:
+            wanted = _filter(one)
+        except KafkaError as refusal:
+            selected.append(refusal)
+            continue
+        matching: list[_Acl] = []
+        for found in acls.index.select(wanted):
+            if found is None:
+                yield
+            else:
+                matching.append(found)
+                removed.setdefault(found[0], set()).add(found[1])
+        selected.append(matching)
+
+    def answer(outcomes: Outcomes) -> Steps[DeleteAclsResponse]:
+        gone = {pattern: outcome.removed for pattern, outcome in outcomes.items()}
+        yield from _audit(context, request, "acls deleted", gone, outcomes)
+        return DeleteAclsResponse(
+            filter_results=each(selected, lambda one: _deleted(one, outcomes))
+        )
+
+    edits = {pattern: AclEdit(removed=frozenset(some)) for pattern, some in removed.items()}
+    acls.write(edits, lambda outcomes: request.reply_in_turns(answer(outcomes)))
+
+
+def _deleted(selected: list[_Acl] | KafkaError, outcomes: Outcomes) -> _Deleted:
+    if isinstance(selected, KafkaError):
+        return _Deleted(error_code=selected.code, error_message=selected.message)
+    result = _Deleted(error_message=None)
+    for pattern, entry in selected:
+        outcome = outcomes[pattern]
+        if outcome.failure is None and entry not in outcome.removed:
+            continue  # another request was faster
+        code, message = E.NONE, None
+        if outcome.failure is not None:
+            code, message = outcome.failure.code, outcome.failure.message
+        result.matching_acls.append(
+            DeleteAclsResponse.DeleteAclsMatchingAcl(
+                error_code=code,
+                error_message=message,
+                resource_type=pattern.resource_type,
+                resource_name=pattern.name,
+                pattern_type=pattern.pattern_type,
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+        )
+    return result
+
+
+def refuse_deletions(
+    request: Request, body: DeleteAclsRequest, error: E, message: str | None = None
+) -> DeleteAclsResponse:
+    """Refuse each filter of a request."""
+    return DeleteAclsResponse(
+        filter_results=each(
+            body.filters, lambda _: _Deleted(error_code=error, error_message=message)
+        )
+    )
+
+
+# all of them
+
+
+def _audit(
+    context: Context,
+    request: Request,
+    event: str,
+    changed: Mapping[ResourcePattern, Collection[AclEntry]],
+    outcomes: Outcomes,
+) -> Steps[None]:
+    for pattern, entries in changed.items():
+        yield
+        if entries and outcomes[pattern].failure is None:
+            kind = f"{pattern.resource_type.name} {pattern.pattern_type.name}"
+            described = (
+                f"{one.permission.name} {one.principal} {one.operation.name} from {one.host}"
+                for one in sorted(entries)
+            )
+            context.audit.changed(request, event, f"{kind} {pattern.name}", described)
+
+
+def _filter(body: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:
+    return AclFilter(
+        _word(AclResourceType, body.resource_type_filter, "resource type"),
+        body.resource_name_filter,
+        _word(AclPatternType, body.pattern_type_filter, "pattern type"),
+        body.principal_filter,
+        body.host_filter,
+        _word(AclOperation, body.operation, "operation"),
+        _word(AclPermission, body.permission_type, "permission type"),
+    )
+
+
+def _word(kind: type[Word], number: int, what: str) -> Word:
+    words: dict[int, Any] = kind._value2member_map_
+    if number not in words:
+        raise KafkaError(E.INVALID_REQUEST, f"{number} is not a {what} of ACLs")
+    word: Word = words[number]
+    return word

@@ -1,0 +1,141 @@
+"""The SASL mechanisms that each listener offers, from the settings."""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import cast
+
+from headwater.config.broker import BrokerSettings
+from headwater.config.jaas import JaasEntry, JaasError, parse_jaas, read_jaas_file
+from headwater.config.keys import ConfigError
+from headwater.config.listeners import Listener
+from headwater.seams.randomness import Randomness
+from headwater.security import broker_handshake, scram
+from headwater.security.broker_handshake import BrokerCredentials, CalledBroker
+from headwater.security.plain import PLAIN, PlainServer
+from headwater.security.sasl_exchange import ServerExchange
+from headwater.security.sasl_session import SaslMechanism
+from headwater.security.scram import ScramServer
+from headwater.security.scram_credentials import SCRAM, ScramCredential, ScramMechanism
+from headwater.security.scram_users import ScramUsers
+
+log = logging.getLogger("headwater.server")
+
+Offered = Mapping[str, SaslMechanism]
+USER_PREFIX = "user_"
+"""What precedes the name of a user in the options of Kafka's PLAIN login module."""
+
+
+class ListenerSasl:
+    """Makes the mechanisms of listeners."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        users: ScramUsers,
+        credentials: BrokerCredentials,
+        randomness: Randomness,
+    ) -> None:
+        self._settings = settings
+        self._users = users
+        self._credentials = credentials
+        self._randomness = randomness
+
+    def offered(self) -> dict[str, Offered]:
+        """Return the mechanisms by listener; ConfigError for one that nobody could log in to."""
+        return {
+            listener.name: {one.name: one for one in self._mechanisms(listener)}
+            for listener in self._settings.listening
+        }
+
+    def _mechanisms(self, listener: Listener) -> list[SaslMechanism]:
+        found = []
+        if listener.protocol.startswith("SASL_"):
+            found = [
+                SaslMechanism(name, self._begin(listener, name), self._lifetime_ms(listener, name))
+                for name in _enabled(self._settings, listener)
+            ]
+        if listener.name in self._settings.listeners_of_brokers:
+            begin = self._begin_broker
+            found.append(SaslMechanism(broker_handshake.MECHANISM, begin, advertised=False))
+        return found
+
+    def _lifetime_ms(self, listener: Listener, mechanism: str) -> int:
+        value = self._settings.of_listener(listener.name, "connections.max.reauth.ms", mechanism)
+        return cast("int", value)
+
+    def _begin(self, listener: Listener, name: str) -> Callable[[], ServerExchange]:
+        if name == PLAIN:
+            return partial(PlainServer, plain_users(self._settings, listener))
+        mechanism = SCRAM[name]
+        find = partial(self._find, mechanism)
+        return lambda: ScramServer(mechanism, find, self._nonce(scram.NONCE_BYTES))
+
+    def _find(
+        self, mechanism: ScramMechanism, name: str, extensions: Mapping[str, str]
+    ) -> tuple[ScramCredential, str]:
+        return self._users.credential(mechanism, name), name
+
+    def _begin_broker(self) -> ServerExchange:
+        return CalledBroker(self._credentials, self._nonce(broker_handshake.NONCE_BYTES))
+
+    def _nonce(self, size: int) -> bytes:
+        return self._randomness.below(1 << 8 * size).to_bytes(size)
+
+
+def _enabled(settings: BrokerSettings, listener: Listener) -> list[str]:
+    enabled = cast(
+        "tuple[str, ...]", settings.of_listener(listener.name, "sasl.enabled.mechanisms")
+    )
+    is_safe = listener.protocol == "SASL_SSL" or settings.of_listener(
+        listener.name, "sasl.plain.without.tls"
+    )
+    offered = [name for name in enabled if is_safe or name != PLAIN]
+    if not offered:
+        raise ConfigError(
+            f"listener {listener.name} offers no SASL mechanism: PLAIN would send passwords over "
+            f"{listener.protocol} as they are; use SASL_SSL or SCRAM-SHA-512, or set "
+            "sasl.plain.without.tls=true on a network you trust"
+        )
+    if len(offered) < len(enabled):
+        log.warning(
+            "listener %s does not offer PLAIN: passwords would cross the network as they are, use "
+            "SASL_SSL, or set sasl.plain.without.tls=true on a network you trust",
+            listener.name,
+        )
+    return offered
+
+
+def plain_users(settings: BrokerSettings, listener: Listener) -> dict[str, str]:
+    """Return the users of PLAIN on a listener with their passwords; ConfigError without any."""
+    key = f"listener.name.{listener.name.lower()}.plain.sasl.jaas.config"
+    try:
+        users = {
+            name.removeprefix(USER_PREFIX): password
+            for entry in _entries(settings, listener)
+            if PLAIN in entry.mechanisms
+            for name, password in entry.options.items()
+            if name.startswith(USER_PREFIX)
+        }
+    except JaasError as wrong:
+        raise ConfigError(
+            f"the users of listener {listener.name} cannot be read: {wrong.message}"
+        ) from None
+    if not users or "" in users or "" in users.values():
+        raise ConfigError(
+            f"listener {listener.name} offers PLAIN, which needs users with passwords: set {key}="
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME="PASSWORD";'
+        )
+    return users
+
+
+def _entries(settings: BrokerSettings, listener: Listener) -> list[JaasEntry]:
+    text = settings.of_listener(listener.name, "sasl.jaas.config", PLAIN)
+    if text is not None:
+        return parse_jaas(str(text))
+    file = settings.java_security_auth_login_config
+    if file is None:
+        return []
+    sections = read_jaas_file(file)
+    own = f"{listener.name.lower()}.KafkaServer"
+    return sections.get(own) or sections.get("KafkaServer", [])

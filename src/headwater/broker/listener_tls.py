@@ -1,0 +1,138 @@
+"""The TLS of one listener: its contexts, who a client's certificate makes it, and new key stores.
+
+A new key store is checked before it is used: it must be complete and valid, and must not lose the
+names that clients know. Connections that are open keep the old one.
+"""
+
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from headwater.config.broker import BrokerSettings
+from headwater.config.keys import ConfigError
+from headwater.config.listeners import Listener
+from headwater.config.mapping_rules import name_of_subject, parse_rules
+from headwater.config.tls import TlsSettings
+from headwater.security.certificates import (
+    Certificate,
+    CertificateError,
+    certificates_of,
+    parse_certificate,
+)
+from headwater.security.principals import ANONYMOUS, Principal
+from headwater.transport.tls import client_context, key_store_text, server_context, stamp
+
+
+class KeyStore:
+    """One state of a listener's stores: contexts for both directions, and the own certificate."""
+
+    def __init__(self, settings: TlsSettings, now_ms: int) -> None:
+        self.server = server_context(settings)
+        self.client = client_context(settings)
+        """For connections to the same listener of other brokers."""
+        text = key_store_text(settings)
+        try:
+            self.certificate = parse_certificate(certificates_of(text)[0])
+        except (CertificateError, IndexError) as problem:
+            raise ConfigError(
+                f"the certificate of the key store cannot be read: {problem}"
+            ) from None
+        _refuse_expired(self.certificate, now_ms)
+
+
+class ListenerTls:
+    """The key store that new connections use, and how to replace it."""
+
+    def __init__(
+        self, listener: Listener, settings: BrokerSettings, wall_ms: Callable[[], int]
+    ) -> None:
+        self._listener = listener
+        self._wall_ms = wall_ms
+        self._rules = parse_rules(
+            str(settings.of_listener(listener.name, "ssl.principal.mapping.rules"))
+        )
+        self._seen = self._signature(settings)
+        self.store = self._read(settings)
+
+    @property
+    def name(self) -> str:
+        return self._listener.name
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context of the next connection that is accepted."""
+        return self.store.server
+
+    def read_if_changed(self, settings: BrokerSettings) -> KeyStore | None:
+        """Return the new stores; None if neither settings nor files changed since the last call.
+
+        Raises ConfigError if they cannot replace the old ones. Reads files: for a thread.
+        """
+        signature = self._signature(settings)
+        if signature == self._seen:
+            return None
+        self._seen = signature
+        fresh = self._read(settings)
+        old, new = self.store.certificate, fresh.certificate
+        if old.subject != new.subject and not settings.of_listener(
+            self.name, "ssl.allow.dn.changes"
+        ):
+            raise self._refused(
+                f"its subject is {new.subject}, before it was {old.subject}; "
+                "ssl.allow.dn.changes=true accepts that"
+            )
+        if not old.names <= new.names and not settings.of_listener(
+            self.name, "ssl.allow.san.changes"
+        ):
+            raise self._refused(
+                f"it lacks {', '.join(sorted(old.names - new.names))}; "
+                "ssl.allow.san.changes=true accepts that"
+            )
+        return fresh
+
+    def principal_of(self, der: bytes | None) -> Principal | None:
+        """Return who the owner of a verified certificate is; None if no rule gives a name."""
+        if der is None:
+            return ANONYMOUS
+        try:
+            subject = parse_certificate(der).subject
+        except CertificateError:
+            return None
+        name = name_of_subject(self._rules, subject)
+        return None if name is None else Principal("User", name)
+
+    def _signature(self, settings: BrokerSettings) -> tuple[TlsSettings, list[object]]:
+        """What changes when a store does."""
+        tls = self._settings(settings)
+        return tls, [stamp(place) for place in tls.files]
+
+    def _settings(self, settings: BrokerSettings) -> TlsSettings:
+        tls = settings.tls_of(self._listener)
+        if tls is None:
+            raise TypeError(f"listener {self.name} is without TLS")
+        return tls
+
+    def _read(self, settings: BrokerSettings) -> KeyStore:
+        try:
+            return KeyStore(self._settings(settings), self._wall_ms())
+        except ConfigError as problem:
+            raise ConfigError(f"listener {self.name}: {problem.message}") from None
+
+    def _refused(self, why: str) -> ConfigError:
+        return ConfigError(f"listener {self.name}: the new certificate is not used: {why}")
+
+
+def _refuse_expired(certificate: Certificate, now_ms: int) -> None:
+    now = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%d%H%M%SZ")
+    if not certificate.not_before <= now <= certificate.not_after:
+        raise ConfigError(
+            f"the certificate of {certificate.subject} is valid from {certificate.not_before} to "
+            f"{certificate.not_after}: renew it (`headwater security renew`), or correct the clock"
+        )
+
+
+def listener_tls(settings: BrokerSettings, wall_ms: Callable[[], int]) -> dict[str, ListenerTls]:
+    """Read the key stores of all listeners with TLS; ConfigError for the first that is unusable."""
+    return {
+        one.name: ListenerTls(one, settings, wall_ms) for one in settings.listening if one.uses_tls
+    }

@@ -1,0 +1,242 @@
+"""A client beyond its quota waits on every connection; nobody else does."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headwater.broker.client_quotas import CONNECTION_BURST_S
+from headwater.errors import E
+from headwater.security.quota_buckets import BURST_S
+from headwater.security.quotas import DEFAULT, QuotaEntity
+from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.messages.fetch import FetchResponse
+from headwater.wire.messages.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from headwater.wire.messages.produce import ProduceResponse
+from headwater.wire.messages.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from tests.unit.broker.live import Closed, batch, fetch_request, produce_request, until
+
+ANYONE = QuotaEntity("ANONYMOUS")
+
+
+@pytest.fixture
+def quotas(live):
+    """Sets quotas, and removes them in the end."""
+    used = set()
+
+    def set_(entity=ANYONE, **values):
+        used.add(entity)
+        live.on_loop(lambda: live.context.client_quotas.set(entity, values))
+
+    yield set_
+    for entity in used:
+        set_(entity)
+    assert live.context.quotas is None
+    assert live.on_loop(lambda: live.context.client_quotas._queues) == {}
+
+
+def produced(client, topic, records, acks=-1):
+    return client.ask(produce_request(topic, records, acks=acks), ProduceResponse, 9)
+
+
+def test_a_client_beyond_its_quota_is_answered_and_waits_on_new_connections_too(
+    live, topic, quotas
+):
+    quotas(producer_byte_rate=100_000)
+    big = batch(bytes(60_000))
+    with live.client() as first, live.client() as other:
+        begun = time.monotonic()
+        answer = produced(first, topic, big)
+        assert 0 < answer.throttle_time_ms <= 620
+        assert first.send(produce_request(topic, batch()), 9)
+        assert produced(other, topic, batch()).responses[0].partition_responses[0].error_code == 0
+        assert time.monotonic() - begun >= answer.throttle_time_ms / 1000 - 0.001
+        first.answer(ProduceResponse, 9)
+    with live.client() as client:
+        produced(client, topic, big)
+    with live.client() as client:
+        produced(client, topic, big)
+    with live.client() as client:
+        produced(client, topic, batch())
+        assert time.monotonic() - begun >= 1.6
+
+
+def test_the_fast_path_serves_a_client_within_its_quota(live, topic, quotas):
+    quotas(producer_byte_rate=10_000_000)
+    counters = live.context.metrics.topic(topic)
+    with live.client() as client:
+        for _ in range(10):
+            assert client.produce(topic, batch()).error_code == 0
+    assert counters.fast_requests == 9
+
+
+def test_without_acks_there_is_no_answer_but_the_client_waits(live, topic, quotas):
+    quotas(producer_byte_rate=100_000)
+    with live.client() as client:
+        begun = time.monotonic()
+        client.send(produce_request(topic, batch(bytes(60_000)), acks=0), 9)
+        assert produced(client, topic, batch()).responses[0].partition_responses[0].error_code == 0
+        assert time.monotonic() - begun >= 0.5
+
+
+def test_a_consumer_gets_its_share_on_all_connections_together(live, topic, quotas):
+    with live.client() as client:
+        for _ in range(20):
+            client.produce(topic, batch(bytes(50_000)))
+    quotas(consumer_byte_rate=500_000)
+
+    def read(_: int) -> int:
+        got = offset = 0
+        with live.client() as client:
+            while got < 300_000:
+                wanted = fetch_request({(topic, 0): offset}, max_wait_ms=100)
+                answer = client.ask(wanted, FetchResponse, 12)
+                for part in answer.responses[0].partitions if answer.responses else ():
+                    size = len(part.records or b"")
+                    assert size <= 250_000, "half a second of the quota"
+                    got += size
+                    offset += size // 50_000
+        return got
+
+    begun = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        total = sum(pool.map(read, range(4)))
+    took = time.monotonic() - begun
+    # What the last answers took is paid afterwards.
+    assert total <= 500_000 * (took + 2 * BURST_S + 0.5)
+
+
+def test_a_change_of_the_quota_ends_the_wait(live, topic, quotas):
+    quotas(producer_byte_rate=10)
+    with live.client() as first, live.client() as second:
+        assert produced(first, topic, batch(bytes(5_000))).throttle_time_ms > 400_000
+        first.send(produce_request(topic, batch()), 9)
+        second.send(produce_request(topic, batch()), 9)
+        until(
+            lambda: (
+                live.on_loop(lambda: sum(c.held for c in live.context.connection_quotas.open)) == 2
+            )
+        )
+        quotas(producer_byte_rate=100_000_000)
+        first.answer(ProduceResponse, 9)
+        second.answer(ProduceResponse, 9)
+
+
+def test_a_client_that_leaves_while_it_waits_is_forgotten(live, topic, quotas):
+    quotas(producer_byte_rate=10)
+    with live.client() as client:
+        produced(client, topic, batch(bytes(5_000)))
+    with live.client() as client:
+        client.send(produce_request(topic, batch()), 9)
+        until(
+            lambda: live.on_loop(
+                lambda: [c for q in live.context.client_quotas._queues.values() for c in q.waiters]
+            )
+        )
+
+    def close_all():
+        for connection in list(live.context.connection_quotas.open):
+            connection.abort()
+
+    live.on_loop(close_all)
+    until(
+        lambda: (
+            not live.on_loop(
+                lambda: any(q.waiters for q in live.context.client_quotas._queues.values())
+            )
+        )
+    )
+
+
+def test_each_client_id_has_the_default_quota_of_client_ids(live, topic, quotas):
+    quotas(QuotaEntity(None, DEFAULT), producer_byte_rate=10)
+    with live.client() as client:
+        for name in ("one", "two", None):
+            client.send(produce_request(topic, batch(bytes(100))), 9, client_id=name)
+            assert client.answer(ProduceResponse, 9).throttle_time_ms > 10_000
+            live.on_loop(live.context.client_quotas._release_all)
+        assert client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
+
+
+def test_requests_take_no_more_than_their_share_of_the_time(live, topic, quotas):
+    quotas(request_percentage=1.0)
+    throttled = []
+    with live.client() as client, live.client() as other:
+        spent, begun = 0, time.monotonic()
+        while time.monotonic() - begun < 1.5:
+            throttled += [
+                one.ask(ApiVersionsRequest(), ApiVersionsResponse, 2).throttle_time_ms
+                for one in (client, other)
+            ]
+            spent += 2
+        quotas(request_percentage=100.0)
+        begun, free = time.monotonic(), 0
+        while time.monotonic() - begun < 0.5:
+            client.ask(ApiVersionsRequest(), ApiVersionsResponse, 2)
+            free += 1
+    assert max(throttled) > 0
+    assert spent / 1.5 < free / 0.5 / 2
+
+
+def create(client, version, name, partitions=1):
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+    answer = client.ask(request, CreateTopicsResponse, version)
+    return answer.topics[0].error_code, answer.throttle_time_ms
+
+
+def test_changes_of_topics_beyond_the_quota_are_refused_or_throttled(live, quotas):
+    quotas(controller_mutation_rate=1.0)
+    with live.client() as client:
+        # An idle client may save up eleven seconds of the rate.
+        assert create(client, 7, "m-1", partitions=11) == (0, 0)
+        assert create(client, 7, "m-2") == (0, 0), "it had something left"
+        error, throttle_ms = create(client, 7, "m-3")
+        assert (error, 0 < throttle_ms <= 1000) == (E.THROTTLING_QUOTA_EXCEEDED, True)
+        begun = time.monotonic()
+        error, throttle_ms = create(client, 5, "m-3")
+        assert (error, 500 < throttle_ms <= 2000) == (0, True)
+        deletion = DeleteTopicsRequest(
+            topics=[DeleteTopicsRequest.DeleteTopicState(name="m-1")], timeout_ms=30_000
+        )
+        client.ask(deletion, DeleteTopicsResponse, 6)
+        assert time.monotonic() - begun >= throttle_ms / 1000, "it is muted"
+
+
+def test_an_address_opens_connections_no_faster_than_its_quota(live, quotas):
+    quotas(QuotaEntity(ip=DEFAULT), connection_creation_rate=10)
+    quotas(QuotaEntity(ip="10.9.8.7"), connection_creation_rate=1)
+    served, begun = 0, time.monotonic()
+    while time.monotonic() - begun < 1.5:
+        with live.client() as client:
+            try:
+                client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+                served += 1
+            except (Closed, OSError):
+                time.sleep(0.005)
+    took = time.monotonic() - begun
+    assert 0.8 * 10 * took - 2 <= served <= 10 * (took + 2 * CONNECTION_BURST_S) + 1
+    assert live.context.client_quotas.rejected_connections > 0
+
+
+def test_the_time_of_a_long_request_counts_in_all_its_steps(live, quotas):
+    quotas(request_percentage=10.0)
+    groups = [f"group-{number}" for number in range(3000)]
+    with live.client() as client:
+        begun = time.monotonic()
+        for _ in range(3):
+            client.ask(DescribeGroupsRequest(groups=groups), DescribeGroupsResponse, 5)
+        spent = live.on_loop(live.context.client_quotas.throttled)
+        by_time = next(one for one in spent if one.owner.key == "request_percentage")
+        client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        took_us = (time.monotonic() - begun) * 1_000_000
+    # Three requests of many milliseconds each, at a tenth of the time.
+    assert by_time.throttled_us > 100_000
+    assert took_us >= 0.8 * by_time.throttled_us
