@@ -31,6 +31,12 @@ if TYPE_CHECKING:
         testing,
     )
     from headwater.client.admin import (
+        AclBinding,
+        AclFilter,
+        AclOperation,
+        AclPatternType,
+        AclPermission,
+        AclResourceType,
         AlterConfigOp,
         ClusterDescription,
         ConfigChange,
@@ -45,9 +51,12 @@ if TYPE_CHECKING:
         OffsetChange,
         PartitionLag,
         ProducerState,
+        QuotaEntity,
         ResetTo,
         TransactionDescription,
         TransactionListing,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
     )
     from headwater.client.admin.blocking import Admin
     from headwater.client.consumer.assignors import Assignor, GroupMember
@@ -70,6 +79,7 @@ if TYPE_CHECKING:
     from headwater.errors import (
         AbortableTransactionError,
         ArrowMissingError,
+        AuthenticationError,
         AuthorizationError,
         BufferExhaustedError,
         ClientError,
@@ -110,10 +120,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AbortableTransactionError",
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclPatternType",
+    "AclPermission",
+    "AclResourceType",
     "Admin",
     "AlterConfigOp",
     "ArrowMissingError",
     "Assignor",
+    "AuthenticationError",
     "AuthorizationError",
     "BufferExhaustedError",
     "ClientError",
@@ -162,6 +179,7 @@ __all__ = [
     "ProducerInterceptor",
     "ProducerRecord",
     "ProducerState",
+    "QuotaEntity",
     "RebalanceListener",
     "RecordMetadata",
     "RecordTooLargeError",
@@ -180,6 +198,8 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "UnknownTopicOrPartitionError",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
     "WakeupError",
     "__version__",
     "aio",
@@ -193,6 +213,12 @@ codec: str
 """Which record codec the clients of this process use: "compiled" or "pure"."""
 
 _HOMES = {
+    "AclBinding": "headwater.client.admin",
+    "AclFilter": "headwater.client.admin",
+    "AclOperation": "headwater.client.admin",
+    "AclPatternType": "headwater.client.admin",
+    "AclPermission": "headwater.client.admin",
+    "AclResourceType": "headwater.client.admin",
     "Admin": "headwater.client.admin.blocking",
     "AlterConfigOp": "headwater.client.admin",
     "Assignor": "headwater.client.consumer.assignors",
@@ -219,6 +245,7 @@ _HOMES = {
     "ProducerInterceptor": "headwater.client.producer.interceptors",
     "ProducerRecord": "headwater.client.producer.interceptors",
     "ProducerState": "headwater.client.admin",
+    "QuotaEntity": "headwater.security.quotas",
     "RebalanceListener": "headwater.client.consumer.listener",
     "RecordMetadata": "headwater.client.producer.futures",
     "Records": "headwater.client.consumer.record",
@@ -229,6 +256,8 @@ _HOMES = {
     "TopicPartition": "headwater.model",
     "TransactionDescription": "headwater.client.admin",
     "TransactionListing": "headwater.client.admin",
+    "UserScramCredentialDeletion": "headwater.client.admin",
+    "UserScramCredentialUpsertion": "headwater.client.admin",
     "transform": "headwater.client.transforming.blocking",
 }
 _SUBMODULES = ("aio", "errors", "testing")

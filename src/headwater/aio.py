@@ -18,9 +18,16 @@ import headwater
 if TYPE_CHECKING:
     from headwater import (
         AbortableTransactionError,
+        AclBinding,
+        AclFilter,
+        AclOperation,
+        AclPatternType,
+        AclPermission,
+        AclResourceType,
         AlterConfigOp,
         ArrowMissingError,
         Assignor,
+        AuthenticationError,
         AuthorizationError,
         BufferExhaustedError,
         ClientError,
@@ -67,6 +74,7 @@ if TYPE_CHECKING:
         ProducerInterceptor,
         ProducerRecord,
         ProducerState,
+        QuotaEntity,
         RebalanceListener,
         RecordMetadata,
         Records,
@@ -85,6 +93,8 @@ if TYPE_CHECKING:
         TransactionDescription,
         TransactionListing,
         UnknownTopicOrPartitionError,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
         WakeupError,
     )
     from headwater.client.admin import Admin
@@ -94,10 +104,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbortableTransactionError",
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclPatternType",
+    "AclPermission",
+    "AclResourceType",
     "Admin",
     "AlterConfigOp",
     "ArrowMissingError",
     "Assignor",
+    "AuthenticationError",
     "AuthorizationError",
     "BufferExhaustedError",
     "ClientError",
@@ -146,6 +163,7 @@ __all__ = [
     "ProducerInterceptor",
     "ProducerRecord",
     "ProducerState",
+    "QuotaEntity",
     "RebalanceListener",
     "RecordMetadata",
     "RecordTooLargeError",
@@ -164,6 +182,8 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "UnknownTopicOrPartitionError",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
     "WakeupError",
     "transform",
 ]

@@ -26,6 +26,7 @@ from uuid import uuid4
 from headwater.errors import E
 from headwater.records.batch import HEADER, RawHeader
 from headwater.records.codec import decode_batch
+from headwater.seams.accepting import AcceptAll
 from headwater.seams.network import ListenerHandle, Network, TcpNetwork
 from headwater.wire import codec
 from headwater.wire.framing import read_request_header, response
@@ -134,7 +135,7 @@ class FakeBroker:
 
     async def serve(self, network: Network) -> None:
         """Listen; on the same port again after `die`."""
-        self._listening = await network.serve(lambda: _Stream(self), HOST, self.port, 16)
+        self._listening = await network.serve(AcceptAll(lambda: _Stream(self)), HOST, self.port, 16)
         self.port = self._listening.port
 
     def hang(self) -> None:

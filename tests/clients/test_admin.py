@@ -15,6 +15,7 @@ from headwater import (
     KafkaError,
     NewTopic,
     OffsetAndMetadata,
+    QuotaEntity,
     ResetTo,
     TimedOutError,
     TopicPartition,
@@ -310,3 +311,26 @@ def test_leaders_are_elected_and_moves_are_begun_and_listed(admin, topic):
     with pytest.raises(KafkaError) as unknown:
         admin.reassign_partitions({here: replicas, nowhere: None})
     assert unknown.value.code is E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_quotas_of_both_faces(broker, admin):
+    alice, anyone = QuotaEntity("alice", "app"), QuotaEntity(user="")
+    admin.alter_client_quotas(
+        {alice: {"producer_byte_rate": 5}, anyone: {"request_percentage": 250}}
+    )
+    try:
+        stored = {alice: {"producer_byte_rate": 5.0}, anyone: {"request_percentage": 250.0}}
+        until("both are there", lambda: admin.describe_client_quotas() == stored)
+        assert list(admin.describe_client_quotas(QuotaEntity("alice"))) == [alice]
+        assert admin.describe_client_quotas(QuotaEntity("alice"), strict=True) == {}
+        admin.alter_client_quotas({alice: {"producer_byte_rate": None}}, validate_only=True)
+        assert list(admin.describe_client_quotas(alice)) == [alice]
+        with pytest.raises(KafkaError, match=r"client-id 'app'.*must be greater than 0"):
+            admin.alter_client_quotas({alice: {"producer_byte_rate": 0}})
+        with pytest.raises(TypeError, match="write QuotaEntity"):
+            admin.alter_client_quotas({"alice": {"producer_byte_rate": 1}})
+    finally:
+        admin.alter_client_quotas(
+            {alice: {"producer_byte_rate": None}, anyone: {"request_percentage": None}}
+        )
+    until("both are gone", lambda: admin.describe_client_quotas() == {})

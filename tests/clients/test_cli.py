@@ -128,3 +128,63 @@ def test_perf_tells_rates_and_percentiles(type_in, topic) -> None:
     assert (told["records"], told["records_per_s"] > 0) == (2000, True)
     assert json.loads(type_in("perf", "consume", topic, "--arrow", "--json"))["records"] == 2000
     assert "P50_MS" in type_in("perf", "e2e", topic, "-n", "100", "--rate", "500")
+
+
+def test_users_come_change_and_go(type_in, tmp_path, monkeypatch) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("from the file\n")
+    assert "no terminal to type a password in" in type_in("users", "add", "ann", ok=False)
+    monkeypatch.setenv("HEADWATER_PASSWORD", "from the environment")
+    assert "would be added" in type_in("users", "add", "ann", "--dry-run")
+    assert "there is no user 'ann'" in type_in("users", "remove", "ann", ok=False)
+    both = ("--mechanism", "SCRAM-SHA-256", "--mechanism", "SCRAM-SHA-512")
+    type_in("users", "add", "ann", *both, "--password-file", str(secret), "--iterations", "4096")
+    assert "already has a password" in type_in("users", "add", "ann", ok=False)
+    type_in("users", "set-password", "ann")
+    rows = json.loads(type_in("users", "list", "ann", "--json"))
+    assert [(row["mechanism"], row["iterations"]) for row in rows] == [
+        ("SCRAM-SHA-256", 8192),
+        ("SCRAM-SHA-512", 8192),
+    ]
+    type_in("users", "remove", "ann", "--mechanism", "SCRAM-SHA-256")
+    refused = type_in("users", "remove", "ann", "--mechanism", "SCRAM-SHA-256", ok=False)
+    assert "has no password for SCRAM-SHA-256" in refused
+    assert "removed (SCRAM-SHA-512)" in type_in("users", "remove", "ann")
+    assert "ann" in type_in("users", "list", "ann", ok=False)
+
+
+def test_quotas_come_change_and_go(type_in) -> None:
+    assert "would be set" in type_in(
+        "quotas", "set", "--user", "q", "producer_byte_rate=5", "--dry-run"
+    )
+    assert "has no quota" in type_in("quotas", "remove", "--user", "q", ok=False)
+    type_in("quotas", "set", "--user", "q", "producer_byte_rate=5e6", "request_percentage=12.5")
+    type_in("quotas", "set", "--user", "q", "--default-client-id", "consumer_byte_rate=7")
+    type_in("quotas", "set", "--ip", "10.0.0.1", "connection_creation_rate=9")
+    rows = json.loads(type_in("quotas", "list", "--json"))
+    assert [
+        (row["user"], row["client_id"], row["ip"], row["quota"], row["value"]) for row in rows
+    ] == [
+        (None, None, "10.0.0.1", "connection_creation_rate", 9.0),
+        ("q", None, None, "producer_byte_rate", 5e6),
+        ("q", None, None, "request_percentage", 12.5),
+        ("q", "(default)", None, "consumer_byte_rate", 7.0),
+    ]
+    for wrong, said in (
+        (("--user", "q", "producer_byte_rate=-1"), "must be greater than 0"),
+        (("--user", "q", "bytes=1"), "bytes"),
+        (("--user", "q", "producer_byte_rate=fast"), "write KEY=NUMBER"),
+        (("producer_byte_rate=1",), "name whom the quota is for"),
+        (("--user", "q", "--default-user", "producer_byte_rate=1"), "either --user or"),
+        (("--user", "q", "--ip", "::1", "connection_creation_rate=1"), "cannot be combined"),
+    ):
+        assert said in type_in("quotas", "set", *wrong, ok=False)
+    refused = type_in("quotas", "remove", "--user", "q", "consumer_byte_rate", ok=False)
+    assert "user 'q' has no consumer_byte_rate" in refused
+    assert "removed request_percentage" in type_in(
+        "quotas", "remove", "--user", "q", "request_percentage"
+    )
+    type_in("quotas", "remove", "--user", "q", "--default-client-id")
+    type_in("quotas", "remove", "--user", "q")
+    type_in("quotas", "remove", "--ip", "10.0.0.1")
+    assert "there are no quotas" in type_in("quotas", "list")

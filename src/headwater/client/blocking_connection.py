@@ -8,14 +8,19 @@ without any.
 
 import os
 import socket
+import ssl
 import threading
 from struct import Struct as Layout
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater import __version__
+from headwater.client.connecting import tls_failure
 from headwater.client.errors import NetworkError, TimedOutError, failure
+from headwater.config.client_sasl import SaslCredentials
+from headwater.config.tls import TlsSettings
 from headwater.errors import E
 from headwater.seams.clock import SystemClock
+from headwater.transport.tls import cached_client_context
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.framing import MAX_FRAME, read_response_header, request
@@ -24,7 +29,12 @@ from headwater.wire.primitives import WireError
 from headwater.wire.schema import Struct
 from headwater.wire.versions import Versions
 
+if TYPE_CHECKING:
+    from headwater.client.login import Login
+
 Answer = TypeVar("Answer", bound=Struct)
+Address = tuple[str, int, str, TlsSettings | None, SaslCredentials | None]
+"""Host, port, client id, TLS and user of a connection."""
 
 _clock = SystemClock()
 _FIRST_MEMORY = 64 * 1024
@@ -37,8 +47,16 @@ _NEWEST_API_VERSIONS = 3
 class BlockingConnection:
     """One connection, for one thread at a time. After OSError or NetworkError it is unusable."""
 
-    def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
-        self.address = (host, port, client_id)
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        timeout_s: float,
+        tls: TlsSettings | None = None,
+        login: "Login | None" = None,
+    ) -> None:
+        self.address = _address(host, port, client_id, tls, login)
         self.waiting = 0
         """Answers that have not been received yet."""
         self._process = os.getpid()
@@ -46,13 +64,18 @@ class BlockingConnection:
         self._sent = 0
         self._memory = bytearray(_FIRST_MEMORY)
         self._served: dict[int, Versions] = {}
+        self._login = login
+        self._timeout_s = timeout_s
+        self._renew_ms: int | None = None
+        """When to authenticate again."""
         try:
-            self._socket = socket.create_connection((host, port), timeout_s)
+            self._socket = _connected(host, port, timeout_s, tls)
         except TimeoutError:
             raise self._timed_out("connecting", timeout_s) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._learn_versions(timeout_s)
+            self._log_in()
         except BaseException:
             self.close()
             raise
@@ -86,6 +109,12 @@ class BlockingConnection:
 
     def send(self, message: Struct, version: int) -> None:
         """Send a request; at most two may be unanswered at a time."""
+        due_ms = self._renew_ms
+        if due_ms is not None and not self.waiting and _clock.monotonic_ms() >= due_ms:
+            self._log_in()
+        self._send(message, version)
+
+    def _send(self, message: Struct, version: int) -> None:
         self._sent = (self._sent + 1) & _LAST_ID
         self._socket.sendall(b"".join(request(version, self._sent, self.address[2], message)))
         self.waiting += 1
@@ -145,16 +174,30 @@ class BlockingConnection:
         message = ApiVersionsRequest(
             client_software_name="headwater", client_software_version=__version__
         )
-        self.send(message, _NEWEST_API_VERSIONS)
+        self._send(message, _NEWEST_API_VERSIONS)
         told = self.receive(ApiVersionsResponse, _NEWEST_API_VERSIONS, timeout_s)
         if told.error_code == E.UNSUPPORTED_VERSION:
-            self.send(message, 0)
+            self._send(message, 0)
             told = self.receive(ApiVersionsResponse, 0, timeout_s)
         if told.error_code:
             raise failure(told.error_code)
         self._served = {
             row.api_key: Versions(row.min_version, row.max_version) for row in told.api_keys
         }
+
+    def _log_in(self) -> None:
+        """Authenticate, if the settings say so; at once or again, before the session ends."""
+        login = self._login
+        if login is None:
+            return
+        lifetime_ms = login.log_in(self._name, self._ask)
+        if lifetime_ms > 0:
+            self._renew_ms = _clock.monotonic_ms() + login.renewal_ms(lifetime_ms)
+
+    def _ask(self, message: Struct, answer: type[Answer]) -> Answer:
+        version = self.version_for(message)
+        self._send(message, version)
+        return self.receive(answer, version, self._timeout_s)
 
     def _senseless(self, what: str) -> NetworkError:
         return NetworkError(f"{self._name} sent {what}; is it a Kafka broker?")
@@ -163,17 +206,45 @@ class BlockingConnection:
         return TimedOutError(f"{self._name} did not answer within {timeout_s:g} s ({what})")
 
 
+def _connected(host: str, port: int, timeout_s: float, tls: TlsSettings | None) -> socket.socket:
+    plain = socket.create_connection((host, port), timeout_s)
+    context = cached_client_context(tls)
+    if context is None:
+        return plain
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLError as problem:
+        plain.close()
+        raise tls_failure(f"{host}:{port}", problem) from problem
+    except BaseException:
+        plain.close()
+        raise
+
+
 _lock = threading.Lock()
-_idle: dict[tuple[str, int, str], list[BlockingConnection]] = {}
+_idle: dict[Address, list[BlockingConnection]] = {}
 
 
-def acquire(host: str, port: int, client_id: str, timeout_s: float) -> BlockingConnection:
-    """Return an idle connection, or a new one."""
+def acquire(
+    host: str,
+    port: int,
+    client_id: str,
+    timeout_s: float,
+    tls: TlsSettings | None = None,
+    login: "Login | None" = None,
+) -> BlockingConnection:
+    """Return an idle connection of the same user with the same TLS, or a new one."""
     with _lock:
-        connections = _idle.get((host, port, client_id))
+        connections = _idle.get(_address(host, port, client_id, tls, login))
         if connections:
             return connections.pop()
-    return BlockingConnection(host, port, client_id, timeout_s)
+    return BlockingConnection(host, port, client_id, timeout_s, tls, login)
+
+
+def _address(
+    host: str, port: int, client_id: str, tls: TlsSettings | None, login: "Login | None"
+) -> Address:
+    return host, port, client_id, tls, login.credentials if login else None
 
 
 def release(connection: BlockingConnection) -> None:

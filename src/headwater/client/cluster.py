@@ -15,11 +15,14 @@ from headwater.client.connections import Connections, CoordinatorLookup
 from headwater.client.errors import (
     NetworkError,
     TimedOutError,
+    distrust_in,
     failure,
     no_such_partition,
     no_such_topic,
     raise_bug_of,
+    refusal_in,
 )
+from headwater.client.refusals import refused
 from headwater.client.topology import (
     Node,
     PartitionView,
@@ -99,6 +102,7 @@ class Cluster(Connections):
         """Topics that a call waits for: it raises their errors, which are otherwise logged."""
         self._unreachable: Exception | None = None
         """Why no broker answers; None while one does."""
+        self._refused: KafkaError | None = None
         self.warnings = Warnings(clock.monotonic_ms)
 
     # -- what is known
@@ -185,10 +189,9 @@ class Cluster(Connections):
         """
         if self._closed:
             raise NetworkError("the client is closed")
-        if self._refreshing is None:
-            self._begin_refresh()
-        assert self._refreshing is not None
-        await asyncio.shield(self._refreshing)
+        await asyncio.shield(self._refreshing or self._begin_refresh())
+        if self._refused is not None:
+            raise self._refused
 
     async def _ask_about_new(self) -> None:
         """Request the unknown topics among the wanted ones; all of them if that is not fewer."""
@@ -201,6 +204,8 @@ class Cluster(Connections):
             self._learning = self._tasks.spawn(self._refresh(only_new=True), "metadata of topics")
             self._learning.add_done_callback(self._learned)
         await asyncio.shield(self._learning)
+        if self._refused is not None:
+            raise self._refused
 
     def _learned(self, task: "asyncio.Task[None]") -> None:
         self._learning = None
@@ -231,14 +236,12 @@ class Cluster(Connections):
             for name in missing:
                 problem = self.problems.get(name)
                 if problem in _FINAL_TOPIC_ERRORS:
-                    raise failure(problem, f"{name}: {problem.text}")
+                    raise refused(self.settings, problem, name)
                 if self.is_missing(name):
                     raise no_such_topic(name)
             if any(name not in self.topics for name in missing):
-                rest_ms = backoff.next_ms()
-                if self._missing_since:
-                    rest_ms = min(rest_ms, _GRACE_MS / 5)
-                await asyncio.sleep(rest_ms / 1000)
+                longest_ms = _GRACE_MS / 5 if self._missing_since else float("inf")
+                await asyncio.sleep(min(backoff.next_ms(), longest_ms) / 1000)
 
     def is_missing(self, topic: str) -> bool:
         """Return whether brokers have reported for a while that `topic` does not exist."""
@@ -311,7 +314,7 @@ class Cluster(Connections):
     async def _ask_candidates(self, *, only_new: bool) -> bool:
         """Request metadata from one broker after the other until one answers."""
         loop, asked = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-        last: Exception = NetworkError("no address to ask")
+        failures: list[Exception] = []
         try:
             for node in (*self.candidates(), None):
                 if node is not None:
@@ -324,22 +327,26 @@ class Cluster(Connections):
                     )
                     problems = [task.exception() for task in done]
                     raise_bug_of(problems)
-                    if None in problems:
+                    self._refused = refusal_in(problems)
+                    if None in problems or self._refused is not None:
                         self._unreachable = None
                         self.warnings.over("unreachable")
                         return True
-                    last = next((e for e in problems if isinstance(e, Exception)), last)
+                    failures += [each for each in problems if isinstance(each, Exception)]
                     if node is not None:
                         break  # too late or refused: try the next one
         finally:
             for task in asked:
                 task.cancel()
-        self._unreachable = last
-        return False
+        self._unreachable = failures[-1] if failures else NetworkError("no address to ask")
+        self._refused = distrust_in(failures)
+        return self._refused is not None
 
     async def _ask_metadata(self, node: Node, *, only_new: bool) -> None:
         connection = await self.connection(node)
-        question = self._question_about_new() if only_new else self._question()
+        # New ones include topics with errors, so the answer covers every error.
+        new = self._wanted - self.topics.keys()
+        question = self._question_of(new) if only_new else self._question()
         answer = await connection.call(question, MetadataResponse)
         self._apply(answer, everything=question.topics is None)
 
@@ -347,10 +354,6 @@ class Cluster(Connections):
         if self._all_topics:
             return MetadataRequest(topics=None, allow_auto_topic_creation=self._auto_create)
         return self._question_of(self._wanted)
-
-    def _question_about_new(self) -> MetadataRequest:
-        # This includes topics with errors, so the answer covers every error.
-        return self._question_of(self._wanted - self.topics.keys())
 
     def _question_of(self, names: Iterable[str]) -> MetadataRequest:
         return MetadataRequest(
@@ -387,14 +390,9 @@ class Cluster(Connections):
 
     def _note_missing(self) -> None:
         """Note and log wanted topics that do not exist."""
-        missing = {
-            name
-            for name, problem in self.problems.items()
-            if problem is E.UNKNOWN_TOPIC_OR_PARTITION
-        }
-        self._missing_since = {
-            name: self._missing_since.get(name, self._updated_ms) for name in missing
-        }
+        unknown, since = E.UNKNOWN_TOPIC_OR_PARTITION, self._missing_since
+        missing = {name for name, problem in self.problems.items() if problem is unknown}
+        self._missing_since = {name: since.get(name, self._updated_ms) for name in missing}
         for name in sorted(missing):
             if name in self._wanted - self._asked_now.keys() and self.is_missing(name):
                 self.warnings.warn(f"no topic {name}", "%s", no_such_topic(name))
@@ -421,7 +419,7 @@ class Cluster(Connections):
             return
         self._refreshed_ms = self.now_ms
         reachable = {number for number in self.nodes if not self.is_unreachable(number)}
-        if again or task.exception() is not None or lacks_leaders(self.topics, reachable):
+        if again or task.exception() or self._refused or lacks_leaders(self.topics, reachable):
             self.suspect()
         soon = self.settings.metadata_max_age_ms
         self._refresh_in(min(soon, _ASK_AGAIN_MS) if self._missing_since else soon)
@@ -443,9 +441,10 @@ class Cluster(Connections):
         if self._refreshing is None and not self._closed:
             self._begin_refresh()
 
-    def _begin_refresh(self) -> None:
-        self._refreshing = self._tasks.spawn(self._refresh(), "metadata refresh")
-        self._refreshing.add_done_callback(self._refreshed)
+    def _begin_refresh(self) -> "asyncio.Task[None]":
+        self._refreshing = task = self._tasks.spawn(self._refresh(), "metadata refresh")
+        task.add_done_callback(self._refreshed)
+        return task
 
     # -- asking
 

@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from headwater.client.backoff import Backoff
-from headwater.client.errors import NetworkError, failure
+from headwater.client.connecting import login_of, open_connection
+from headwater.client.errors import NetworkError
+from headwater.client.refusals import refused
 from headwater.client.topology import Node, bootstrap_nodes
 from headwater.client.wait_warnings import Waiting
 from headwater.config.client import ClientSettings
@@ -14,6 +16,7 @@ from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
 from headwater.transport.client_connection import ClientConnection
+from headwater.transport.tls import cached_client_context
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 _FIRST_WITH_LIST = 4
@@ -40,6 +43,7 @@ class Connections:
         clock: Clock,
         randomness: Randomness,
     ) -> None:
+        cached_client_context(settings.tls)  # raises now if a store cannot be read
         self.settings = settings
         self.nodes: dict[int, Node] = {}
         self._network = network
@@ -51,6 +55,7 @@ class Connections:
         self._failed_ms: dict[int, int] = {}
         """By broker: when the last attempt to connect failed, where none has succeeded since."""
         self._closed = False
+        self._login = login_of(settings, randomness)
         self._features: dict[str, int] = {}
         self._features_epoch = -1
 
@@ -113,20 +118,14 @@ class Connections:
                 settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._randomness
             )
         try:
-            connection = await ClientConnection.open(
-                self._network,
-                node.host,
-                node.port,
-                client_id=settings.client_id,
-                timeout_s=settings.request_timeout_ms / 1000,
-                setup_timeout_s=settings.socket_connection_setup_timeout_ms / 1000,
-            )
+            connection = await self.open_stream(node)
         except (OSError, KafkaError) as refused:
             self._failed_ms[node.id] = self.now_ms
             if isinstance(refused, KafkaError):
                 raise
             raise NetworkError(
-                f"{node.host}:{node.port} cannot be reached ({refused}); is the broker running?"
+                f"{node.host}:{node.port} cannot be reached ({str(refused) or 'connection lost'}); is the "
+                "broker running?"
             ) from refused
         if connection.features_epoch >= self._features_epoch:
             self._features = connection.features
@@ -134,6 +133,12 @@ class Connections:
         del self._reconnect[node.id]
         self._failed_ms.pop(node.id, None)
         return connection
+
+    async def open_stream(self, node: Node) -> ClientConnection:
+        """Open a connection to `node` that belongs to the caller, authenticated if necessary."""
+        return await open_connection(
+            self.settings, self._network, node.host, node.port, self._login
+        )
 
     def is_unreachable(self, node_id: int) -> bool:
         """Whether a connection to the broker failed a moment ago."""
@@ -181,6 +186,7 @@ class Connections:
 class KnownBrokers(Protocol):
     """The part of the cluster that a coordinator lookup needs."""
 
+    settings: ClientSettings
     nodes: dict[int, Node]
 
     def backoff(self) -> Backoff: ...
@@ -237,7 +243,7 @@ class CoordinatorLookup:
         answer = await connection.call(request, FindCoordinatorResponse)
         row = answer.coordinators[0] if answer.coordinators else answer
         if row.error_code:
-            raise failure(row.error_code, row.error_message)
+            raise refused(self._cluster.settings, row.error_code, group)
         nodes = self._cluster.nodes
         known = nodes.get(row.node_id)
         rack = known.rack if known is not None else None

@@ -5,7 +5,7 @@ returns the class for a code from the wire.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition
@@ -102,6 +102,12 @@ class AuthorizationError(ClientError):
     """An ACL is missing."""
 
     CODE = E.TOPIC_AUTHORIZATION_FAILED
+
+
+class AuthenticationError(ClientError):
+    """A broker refused the login; the message says what to check. A retry does not help."""
+
+    CODE = E.SASL_AUTHENTICATION_FAILED
 
 
 class IllegalStateError(ClientError, RuntimeError):
@@ -205,6 +211,7 @@ _CLASSES: dict[E, type[ClientError]] = {
     E.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
     E.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
+    E.SASL_AUTHENTICATION_FAILED: AuthenticationError,
     E.TRANSACTION_ABORTABLE: AbortableTransactionError,
     E.PRODUCER_FENCED: ProducerFencedError,
     E.INVALID_PRODUCER_EPOCH: ProducerFencedError,
@@ -245,6 +252,19 @@ def internal_error(where: str, fault: BaseException) -> LoopDiedError:
     error = LoopDiedError(f"internal error of the client in {where}: {fault!r}")
     error.__cause__ = fault
     return error
+
+
+def refusal_in(problems: Iterable[BaseException | None]) -> AuthenticationError | None:
+    """Return a refused login, which no other broker accepts."""
+    return next((one for one in problems if isinstance(one, AuthenticationError)), None)
+
+
+def distrust_in(failures: Sequence[Exception]) -> KafkaError | None:
+    """Return the last failure if the settings do not fit any broker: none is trusted, or has TLS."""
+    found = [
+        one for one in failures if isinstance(one, KafkaError) and one.code is E.INVALID_CONFIG
+    ]
+    return found[-1] if found and len(found) == len(failures) else None
 
 
 def raise_bug_of(problems: Iterable[BaseException | None]) -> None:

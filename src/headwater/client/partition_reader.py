@@ -11,22 +11,30 @@ from typing import Final, NamedTuple, Protocol
 from headwater.client import blocking_connection
 from headwater.client.backoff import Backoff
 from headwater.client.blocking_connection import BlockingConnection
+from headwater.client.connecting import login_of
 from headwater.client.consumer.fetching.completed_fetch import Aborted as Aborted
 from headwater.client.consumer.fetching.completed_fetch import CompletedFetch as CompletedFetch
 from headwater.client.consumer.fetching.completed_fetch import aborted_in
 from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.errors import CorruptRecordError, NetworkError, TimedOutError, failure
+from headwater.client.refusals import refused
 from headwater.config.client import ConsumerSettings
-from headwater.errors import E, KafkaError, error_of
+from headwater.errors import E, KafkaError
 from headwater.model import ZERO_UUID, TopicPartition, Uuid
 from headwater.seams.clock import Clock
+from headwater.seams.randomness import SystemRandomness
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 _NAMES_UP_TO: Final = 12
 """The newest version of Fetch with topic names; later ones have only ids."""
 _NO_SESSION: Final = -1
 _FINAL: Final = frozenset(
-    {E.TOPIC_AUTHORIZATION_FAILED, E.INVALID_TOPIC_EXCEPTION, E.CORRUPT_MESSAGE}
+    {
+        E.TOPIC_AUTHORIZATION_FAILED,
+        E.INVALID_TOPIC_EXCEPTION,
+        E.CORRUPT_MESSAGE,
+        E.SASL_AUTHENTICATION_FAILED,
+    }
 )
 
 
@@ -109,6 +117,7 @@ class PartitionReader:
         self._leader: Leader | None = None
         self._connection: BlockingConnection | None = None
         self._version = 0
+        self._login = login_of(self._settings, SystemRandomness())
 
     def request(self, offset: int, max_bytes: int) -> None:
         """Request the records from `offset` on; `receive` raises any error."""
@@ -170,7 +179,8 @@ class PartitionReader:
         if row.error_code == E.OFFSET_OUT_OF_RANGE:
             return self._locator.ends(self._where)
         if row.error_code:
-            raise failure(row.error_code, f"{self._where}: {error_of(row.error_code).text}")
+            where = self._where
+            raise refused(self._settings, row.error_code, where.topic, str(where))
         if not row.records:
             return None
         return FetchedBatches(
@@ -180,7 +190,12 @@ class PartitionReader:
     def _connect(self, leader: Leader) -> BlockingConnection:
         limit_s = self._settings.socket_connection_setup_timeout_ms / 1000
         return blocking_connection.acquire(
-            leader.host, leader.port, self._settings.client_id, limit_s
+            leader.host,
+            leader.port,
+            self._settings.client_id,
+            limit_s,
+            self._settings.tls,
+            self._login,
         )
 
     def _send(self, leader: Leader, connection: BlockingConnection) -> None:

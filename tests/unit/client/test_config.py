@@ -5,6 +5,12 @@ import pytest
 from headwater.config.client import AdminSettings, ConsumerSettings, ProducerSettings
 from headwater.config.keys import ConfigError
 
+SASL = {"security_protocol": "SASL_PLAINTEXT"}
+JAAS = (
+    "org.apache.kafka.common.security.scram.ScramLoginModule required "
+    'username="alice" password="hunter2";'
+)
+
 
 def producer(**keywords) -> ProducerSettings:
     return ProducerSettings.of({"bootstrap_servers": "localhost:9092", **keywords})
@@ -21,6 +27,9 @@ def test_the_defaults_are_kafkas() -> None:
     assert settings.retries == 2147483647
 
 
+TLS = {"security_protocol": "SSL"}
+
+
 @pytest.mark.parametrize(
     ("keywords", "said"),
     [
@@ -34,9 +43,21 @@ def test_the_defaults_are_kafkas() -> None:
         ({"compression_type": "rar"}, "none, gzip, snappy, lz4, zstd"),
         ({"bootstrap_servers": "localhost"}, "'localhost' is not HOST:PORT"),
         ({"bootstrap_servers": ""}, "at least one HOST:PORT"),
-        ({"sasl_mechanism": "PLAIN"}, "SASL is not served yet"),
-        ({"security_protocol": "SASL_SSL"}, "SASL is not served yet"),
-        ({"ssl_cafile": "ca.pem"}, "TLS is not served yet"),
+        ({"sasl_mechanism": "PLAIN"}, "set security.protocol=SASL_SSL"),
+        ({"security_protocol": "SASL_PLAINTEXT"}, "set sasl.mechanism to one of PLAIN"),
+        ({**SASL, "sasl_mechanism": "PLAIN"}, "set sasl.username and sasl.password"),
+        ({**SASL, "sasl_mechanism": "GSSAPI"}, "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({**SASL, "sasl_jaas_config": JAAS}, "set sasl.mechanism"),
+        ({**SASL, "sasl_mechanism": "PLAIN", "sasl_jaas_config": JAAS}, "no login module for"),
+        ({**SASL, "sasl_jaas_config": JAAS, "sasl_username": "a"}, "keep one of both"),
+        ({**SASL, "java_security_auth_login_config": "/no/jaas"}, "/no/jaas cannot be read"),
+        ({**SASL, "sasl_kerberos_service_name": "k"}, "Kerberos"),
+        ({"ssl_cafile": "ca.pem"}, "security.protocol=PLAINTEXT does not use TLS"),
+        ({"security_protocol": "TLS"}, "it takes PLAINTEXT, SSL"),
+        ({**TLS, "ssl_keyfile": "k"}, "ssl.certificate.location and ssl.key.location belong"),
+        ({**TLS, "ssl_keystore_location": "a.jks"}, "keytool -importkeystore -srckeystore a.jks"),
+        ({**TLS, "ssl_check_hostname": False}, "ssl_endpoint_identification_algorithm"),
+        ({**TLS, "ssl_cafile": "a", "ssl.ca.location": "b"}, "set twice"),
         ({"transactional_id": ""}, "transactional.id"),
         ({"transactional_id": "t", "acks": "1"}, "transactional_id needs acks=all, not 1"),
         ({"transactional_id": "t", "enable_idempotence": False}, "needs enable_idempotence"),
@@ -121,3 +142,37 @@ def test_heartbeats_must_fit_into_the_session() -> None:
     asked = {"bootstrap_servers": "a:1", "session_timeout_ms": 1000}
     with pytest.raises(ConfigError, match="below session_timeout_ms"):
         ConsumerSettings.of(asked)
+
+
+def test_other_clients_names_of_tls_settings_are_understood() -> None:
+    theirs = {"ssl.ca.location": "ca.pem", "ssl_certfile": "c.pem", "ssl.key.location": "k.pem"}
+    settings = AdminSettings.of({"bootstrap_servers": "h:1", **TLS, **theirs})
+    assert settings.tls is not None
+    assert settings.tls.files == ("k.pem", "c.pem", "ca.pem")
+    assert AdminSettings.of({"bootstrap_servers": "h:1"}).tls is None
+
+
+def test_secrets_are_not_explained() -> None:
+    secret = {"ssl_key_password": "hush", "ssl_keystore_key": "KEY", "ssl.certificate.pem": "C"}
+    settings = AdminSettings.of({"bootstrap_servers": "h:1", **TLS, **secret})
+    shown = settings.explain() + repr(settings.tls)
+    assert "hush" not in shown
+    assert "KEY" not in shown
+    assert "ssl.key.password=[hidden]" in shown
+
+
+def test_a_login_comes_from_any_of_its_places(tmp_path) -> None:
+    file = tmp_path / "jaas.conf"
+    file.write_text(f"KafkaClient {{ {JAAS} }};")
+    scram = {**SASL, "sasl_mechanism": "SCRAM-SHA-256"}
+    settings = [
+        producer(**scram, sasl_username="alice", sasl_password="hunter2"),
+        producer(**scram, sasl_jaas_config=JAAS),
+        producer(**scram, java_security_auth_login_config=str(file)),
+    ]
+    for one in settings:
+        assert one.login == ("SCRAM-SHA-256", "alice", "hunter2")
+        assert "hunter2" not in one.explain() + repr(one.login)
+    plain = JAAS.replace("scram.ScramLogin", "plain.PlainLogin")
+    assert producer(**SASL, sasl_jaas_config=plain).login.mechanism == "PLAIN"
+    assert producer().login is None

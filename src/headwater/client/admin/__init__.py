@@ -1,5 +1,6 @@
 """The admin client: topics, configs, groups, transactions, records and brokers; asyncio and blocking."""
 
+from headwater.client.admin.acls import AclBinding
 from headwater.client.admin.admin import Admin
 from headwater.client.admin.blocking import Admin as BlockingAdmin
 from headwater.client.admin.brokers import ClusterDescription, LogDirDescription
@@ -25,8 +26,26 @@ from headwater.client.admin.transactions import (
     TransactionDescription,
     TransactionListing,
 )
+from headwater.client.admin.users import (
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from headwater.security.acls import (
+    AclFilter,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+)
+from headwater.security.quotas import QuotaEntity
 
 __all__ = [
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclPatternType",
+    "AclPermission",
+    "AclResourceType",
     "Admin",
     "AlterConfigOp",
     "BlockingAdmin",
@@ -45,7 +64,10 @@ __all__ = [
     "PartitionLag",
     "PartitionReassignment",
     "ProducerState",
+    "QuotaEntity",
     "ResetTo",
     "TransactionDescription",
     "TransactionListing",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
 ]

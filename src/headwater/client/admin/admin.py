@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Unpack
 
+from headwater.client.admin.acls import AclBinding
 from headwater.client.admin.admin_core import AdminCore
 from headwater.client.admin.arguments import ConfigValue
 from headwater.client.admin.async_caller import AsyncCaller
@@ -18,12 +19,15 @@ from headwater.client.admin.transactions import (
     TransactionDescription,
     TransactionListing,
 )
+from headwater.client.admin.users import UserScramCredentialAlteration
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
 from headwater.config.client import AdminSettings
 from headwater.config.client_options import AdminOptions
 from headwater.errors import E
 from headwater.model import TopicPartition
+from headwater.security.acls import AclFilter
+from headwater.security.quotas import QuotaEntity
 
 Partitions = Iterable[TopicPartition | tuple[str, int]]
 
@@ -251,6 +255,61 @@ class Admin:
         returns the producer. Records of a transaction that is not hanging are torn apart.
         """
         await self._caller.run(self._core.transactions.abort_transaction(partition, producer))
+
+    # -- users
+
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None
+    ) -> dict[str, dict[str, int]]:
+        """Return the SCRAM mechanisms of some or all users, each with its iterations."""
+        return await self._caller.run(self._core.users.describe_user_scram_credentials(users))
+
+    async def alter_user_scram_credentials(
+        self, alterations: Iterable[UserScramCredentialAlteration]
+    ) -> None:
+        """Set and delete passwords of users, at most one of each user in a call.
+
+        Connections that are open stay open; a user without a credential cannot log in again.
+        """
+        await self._caller.run(self._core.users.alter_user_scram_credentials(alterations))
+
+    # -- quotas
+
+    async def describe_client_quotas(
+        self, entity: QuotaEntity | None = None, *, strict: bool = False
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Return quotas: all of them, or those of the entities that have all parts of `entity`.
+
+        With `strict`, only that entity. An empty name stands for the default.
+        """
+        return await self._caller.run(
+            self._core.quotas.describe_client_quotas(entity, strict=strict)
+        )
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set quotas of entities; None removes one. With `validate_only`, check and change nothing."""
+        await self._caller.run(
+            self._core.quotas.alter_client_quotas(changes, validate_only=validate_only)
+        )
+
+    # -- ACLs
+
+    async def describe_acls(self, wanted: AclFilter | None = None) -> list[AclBinding]:
+        """Return the ACLs that a filter selects, by default all."""
+        return await self._caller.run(self._core.acls.describe_acls(wanted))
+
+    async def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        """Create ACLs; they are in force on the answering broker when this returns."""
+        await self._caller.run(self._core.acls.create_acls(bindings))
+
+    async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """Delete the ACLs that the filters select, and return them."""
+        return await self._caller.run(self._core.acls.delete_acls(filters))
 
     # -- brokers
 

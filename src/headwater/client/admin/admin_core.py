@@ -5,13 +5,16 @@ Both faces (`admin.py` and `blocking.py`) hold a core and hand every call to one
 
 from collections.abc import Mapping
 
+from headwater.client.admin.acls import AclAdmin
 from headwater.client.admin.brokers import BrokerAdmin
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.admin.configs import ConfigAdmin
 from headwater.client.admin.groups import GroupAdmin
+from headwater.client.admin.quotas import QuotaAdmin
 from headwater.client.admin.replicas import ReplicaAdmin
 from headwater.client.admin.topics import TopicAdmin
 from headwater.client.admin.transactions import TransactionAdmin
+from headwater.client.admin.users import UserAdmin
 from headwater.config.client import AdminSettings
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import Network, TcpNetwork
@@ -39,5 +42,8 @@ class AdminCore:
         self.configs = ConfigAdmin(self.calls)
         self.groups = GroupAdmin(self.calls, self.topics)
         self.brokers = BrokerAdmin(self.calls)
+        self.quotas = QuotaAdmin(self.calls)
         self.replicas = ReplicaAdmin(self.calls)
         self.transactions = TransactionAdmin(self.calls)
+        self.users = UserAdmin(self.calls)
+        self.acls = AclAdmin(self.calls)

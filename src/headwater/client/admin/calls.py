@@ -67,6 +67,10 @@ class AdminCalls:
             )
         return self._connected
 
+    def random_bytes(self, count: int) -> bytes:
+        """Return random bytes."""
+        return self._randomness.below(1 << 8 * count).to_bytes(count)
+
     @property
     def timeout_ms(self) -> int:
         """How long one call may take in all."""

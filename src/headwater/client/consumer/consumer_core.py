@@ -127,7 +127,6 @@ class ConsumerCore:
             settings,
             cluster,
             self.subscription,
-            self._network,
             self._clock,
             tasks,
             self._reshape,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from headwater.client.cluster import Cluster, Node
 from headwater.client.consumer.record import OffsetAndTimestamp
 from headwater.client.errors import TimedOutError, failure
+from headwater.client.refusals import refused
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import NO_OFFSET, TopicPartition
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -116,7 +117,7 @@ class OffsetLookups:
                     )
                     continue
                 problem = error_of(row.error_code)
-                problems[name] = failure(problem, f"{name}: {problem.text}")
+                problems[name] = refused(self._cluster.settings, problem, name.topic, str(name))
                 if not problem.retriable:
                     raise problems[name]
 

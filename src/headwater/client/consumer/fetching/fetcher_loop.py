@@ -21,6 +21,7 @@ from headwater.client.consumer.subscription import Subscription
 from headwater.client.consumer.wakeup import Wakeup
 from headwater.client.errors import (
     STALE_METADATA,
+    AuthenticationError,
     CorruptRecordError,
     LogTruncationError,
     LoopDiedError,
@@ -28,12 +29,12 @@ from headwater.client.errors import (
     failure,
     internal_error,
 )
+from headwater.client.refusals import refused
 from headwater.client.wait_warnings import FIRST_S
 from headwater.config.client import ConsumerSettings
-from headwater.errors import E, KafkaError, error_of
+from headwater.errors import E, KafkaError
 from headwater.model import EARLIEST, LATEST, ZERO_UUID, TopicPartition
 from headwater.seams.clock import Clock
-from headwater.seams.network import Network
 from headwater.seams.tasks import LoopTasks
 from headwater.transport.client_connection import ClientConnection
 from headwater.transport.response_reader import Frame
@@ -60,7 +61,6 @@ class Fetcher:
         settings: ConsumerSettings,
         cluster: Cluster,
         subscription: Subscription,
-        network: Network,
         clock: Clock,
         tasks: LoopTasks,
         reshape: Reshape | None,
@@ -76,7 +76,6 @@ class Fetcher:
         self._limits = FetchLimits(settings)
         self._cluster = cluster
         self._subscription = subscription
-        self._network = network
         self._clock = clock
         self._tasks = tasks
         self._reshape = reshape
@@ -221,7 +220,9 @@ class Fetcher:
 
     def _failed(self, node_id: int, lane: FetchLane, problem: Exception) -> None:
         """Start a new session after a failure; unfetched partitions are requested again."""
-        if isinstance(problem, KafkaError | OSError):
+        if isinstance(problem, AuthenticationError):
+            self.fail(problem)
+        elif isinstance(problem, KafkaError | OSError):
             log.debug("fetching from broker %s failed: %s", node_id, problem)
         else:
             error = internal_error(f"the fetches from broker {node_id}", problem)
@@ -313,15 +314,7 @@ class Fetcher:
             if connection.is_open and connection.address == address:
                 return connection
             lane.drop()
-        settings = self._settings
-        lane.connection = await ClientConnection.open(
-            self._network,
-            node.host,
-            node.port,
-            client_id=settings.client_id,
-            timeout_s=settings.request_timeout_ms / 1000,
-            setup_timeout_s=settings.socket_connection_setup_timeout_ms / 1000,
-        )
+        lane.connection = await self._cluster.open_stream(node)
         return lane.connection
 
     # -- answers
@@ -377,7 +370,7 @@ class Fetcher:
         elif code == E.OFFSET_OUT_OF_RANGE:
             self._out_of_range(state)
         else:
-            self.fail(failure(code, f"{state.key}: {error_of(code).text}"))
+            self.fail(refused(self._settings, code, state.key.topic, str(state.key)))
 
     def _follow(
         self,

@@ -21,6 +21,7 @@ from headwater.client.errors import (
     internal_error,
 )
 from headwater.client.group_metadata import ConsumerGroupMetadata
+from headwater.client.refusals import refused
 from headwater.client.wait_warnings import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
@@ -253,7 +254,8 @@ class Commits:
         if problem is E.UNKNOWN_TOPIC_ID:
             self._cluster.suspect()
             problem = E.UNKNOWN_TOPIC_OR_PARTITION
-        return failure(problem, f"{about}: {problem.text}")
+        topic = about.rpartition("-")[0]
+        return refused(self._settings, problem, topic, about)
 
     def _commit_failed(self, problem: E, who: CommitIdentity) -> CommitFailedError:
         settings = self._settings
@@ -368,13 +370,13 @@ class Commits:
             request.require_stable = False
         answer = await connection.call(request, OffsetFetchResponse, newest=_ONE_GROUP_UP_TO)
         if answer.error_code:
-            raise failure(answer.error_code)
+            raise refused(self._settings, answer.error_code, self._group)
         found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(partitions)
         for told in answer.topics:
             for row in told.partitions:
                 name = TopicPartition(told.name, row.partition_index)
                 if row.error_code:
-                    raise failure(row.error_code, f"{name}: {error_of(row.error_code).text}")
+                    raise refused(self._settings, row.error_code, told.name, str(name))
                 if row.committed_offset != NO_OFFSET:
                     found[name] = OffsetAndMetadata(
                         row.committed_offset, row.metadata or "", row.committed_leader_epoch

@@ -25,6 +25,8 @@ from headwater.client.consumer.listener import ListenerCall, RebalanceEvent
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.subscription import Subscription, SubscriptionType
 from headwater.client.errors import (
+    AuthenticationError,
+    AuthorizationError,
     FencedInstanceIdError,
     InvalidTopicError,
     LoopDiedError,
@@ -281,7 +283,7 @@ class Group:
             if self._membership.state is MemberState.SYNCING:
                 self._metrics.joins.add(self._clock.monotonic_ms())
                 await self._sync(answer)
-        except LoopDiedError as fault:
+        except (LoopDiedError, AuthenticationError, AuthorizationError) as fault:
             self._membership.interrupted()
             self._fatal = fault
         except (KafkaError, OSError) as problem:
