@@ -161,6 +161,44 @@ def test_a_broker_whose_disk_fails_gives_its_partitions_up(cluster: Cluster, top
         cluster.wait_until_in_sync()
 
 
+def test_the_last_in_sync_broker_that_lost_power_does_not_lead() -> None:
+    """The replicas that left the in-sync set before it have every committed record (KIP-966)."""
+    with Cluster(3) as cluster:
+        cluster.create_topic("orders")
+        cluster.wait_until_in_sync()
+        _lose_power_of_the_last(cluster, "orders")
+
+
+def _lose_power_of_the_last(cluster: Cluster, topic: str) -> None:
+    with writing(cluster, topic):
+        pass
+    last = cluster.leader(topic)
+    others = [one for one in cluster.broker_ids if one != last]
+    with headwater.Admin(bootstrap_servers=cluster.address(last)) as admin:
+        cluster.kill(*others)
+        until(lambda: _in_sync(admin, topic) == [last], "the leader is alone in sync")
+    acknowledged = values_of(cluster.address(last), topic)
+    assert acknowledged
+    cluster.kill(last)
+    _lose_power(cluster.data_dir / f"broker-{last}")
+    cluster.start_broker(*cluster.broker_ids)
+    cluster.wait_until_in_sync()
+    assert values_of(cluster.bootstrap, topic) == acknowledged
+
+
+def _in_sync(admin: headwater.Admin, topic: str) -> list[int]:
+    return list(admin.describe_topics([topic])[topic].partitions[0].isr)
+
+
+def _lose_power(folder: Path) -> None:
+    """What was not synced is gone, and the machine has another boot id."""
+    for note in folder.rglob("headwater-run"):
+        note.unlink()
+    for segment in folder.rglob("*.log"):
+        if segment.parent.name[-2:] == "-0":
+            segment.write_bytes(b"")
+
+
 def test_an_orderly_stop_hands_over_before_the_session_ends(cluster: Cluster, topic: str) -> None:
     with writing(cluster, topic) as writer:
         for broker_id in cluster.broker_ids:

@@ -84,7 +84,7 @@ def test_a_broker_without_any_memory_to_spare_serves_one_request_after_another(t
 @pytest.fixture
 def cold(monkeypatch):
     """Nothing is in the page cache."""
-    monkeypatch.setattr(FileSlice, "send_now", lambda found, most: None)
+    monkeypatch.setattr(FileSlice, "send_now", lambda found, socket, most: None)
 
 
 def test_cold_records_are_read_as_the_client_takes_them(tmp_path, cold):

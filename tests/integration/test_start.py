@@ -1,6 +1,8 @@
 """A broker as a process: what it loads, what it prints, how it ends."""
 
 import json
+import os
+import pty
 import shutil
 import signal
 import socket
@@ -36,8 +38,8 @@ serve = process.run
 
 
 def run(settings, on_ready):
-    def ready(address):
-        on_ready(address)
+    def ready(*addresses):
+        on_ready(*addresses)
         print(" ".join(sorted({name.partition(".")[0] for name in sys.modules})), flush=True)
 
     serve(settings, ready)
@@ -82,6 +84,32 @@ def test_one_line_when_ready_and_a_clean_end(tmp_path, signum):
         assert process.stdout.read() == "", "one line, no more"
         assert "Traceback" not in process.stderr.read()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def on_a_terminal(*arguments):
+    """Start the command as the leader of a session with a terminal of its own."""
+    master, slave = pty.openpty()
+    launcher = ("env", "--default-signal=HUP", "setsid", "--ctty")  # tests may run under nohup
+    process = subprocess.Popen(
+        [*launcher, sys.executable, "-m", "headwater", *map(str, arguments)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    return process, master
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_a_closed_terminal_stops_brokers_cleanly(tmp_path, brokers):
+    options = ("--brokers", brokers) if brokers > 1 else ()
+    process, terminal = on_a_terminal("up", "--port", "0", "--data-dir", tmp_path, *options)
+    shown = b""
+    while b"ready at" not in shown:
+        shown += os.read(terminal, 4096)
+    os.close(terminal)
+    assert process.wait(60) in (0, 128 + signal.SIGHUP)
+    assert len(list(tmp_path.rglob(".kafka_cleanshutdown"))) == brokers
 
 
 def test_a_broker_that_waits_for_its_cluster_can_be_stopped(tmp_path):

@@ -12,8 +12,10 @@ from typing import NoReturn
 
 def main() -> None:
     """Run the console script; a signal during its imports ends it without a word."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as in a script's background job
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if (
+            signal.getsignal(number) is not signal.SIG_IGN
+        ):  # as in a script's background job, or under nohup
             signal.signal(number, exit_at_once)
     try:
         import headwater.linux  # noqa: F401 - its refusal becomes one line here

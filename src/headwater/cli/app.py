@@ -17,6 +17,7 @@ from headwater.errors import KafkaError
 
 COMMANDS = {
     "up": "Start a broker, or a cluster of several.",
+    "security": "Make, check, renew and import certificates and secured settings.",
     "store": "Start a metadata store that speaks ZooKeeper's protocol.",
     "topics": "Create, list, describe, alter, trim and delete topics.",
     "produce": "Send records from lines, JSON or files.",
@@ -26,6 +27,9 @@ COMMANDS = {
     "transactions": "List and describe transactions; find and abort those that hang.",
     "producers": "List the producers that the partitions of a topic remember.",
     "configs": "Describe, set and unset configs of topics, brokers and the cluster.",
+    "users": "List, add and remove users that log in with SCRAM; set their passwords.",
+    "quotas": "List, set and remove quotas of users, client ids and addresses.",
+    "acls": "List and change access rules: who may do what.",
     "cluster": "Describe the cluster: its id, controller and brokers.",
     "brokers": "List and describe brokers.",
     "reassign": "Move partitions to other brokers and log dirs: plan, execute, verify, cancel.",
@@ -54,9 +58,8 @@ _EXTRAS = {
 """The extra that brings a package which some commands import."""
 _SCRIPTS = ("kafka-", "zookeeper-")
 _terminated: list[int] = []
-"""SIGTERM, if it came; it interrupts a command as Ctrl-C does."""
+"""SIGTERM or SIGHUP, if one came; it interrupts a command as Ctrl-C does."""
 _INTERRUPTED = 130
-_TERMINATED = 143
 
 
 class OneLineError(click.ClickException):
@@ -139,7 +142,9 @@ class LazyGroup(click.Group):
             said = f"{problem.filename}: {said}" if problem.filename else said
             raise OneLineError(said, ctx) from None
         except KeyboardInterrupt:
-            raise click.exceptions.Exit(_TERMINATED if _terminated else _INTERRUPTED) from None
+            raise click.exceptions.Exit(
+                128 + _terminated[0] if _terminated else _INTERRUPTED
+            ) from None
 
 
 def _usage(wrong: click.UsageError, root: click.Context) -> OneLineError:
@@ -204,16 +209,17 @@ def main() -> None:
 
 
 def _let_signals_interrupt() -> None:
-    """From now on Ctrl-C and SIGTERM interrupt the command, if this process is the command."""
+    """From now on Ctrl-C, SIGTERM and a closed terminal interrupt the command, if this process is the command."""
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGTERM, _terminate),
+        (signal.SIGHUP, _terminate),
     ):
         if signal.getsignal(number) is exit_at_once:
             signal.signal(number, handler)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
+    signal.signal(number, signal.SIG_DFL)  # a second one ends at once
     _terminated.append(number)
     raise KeyboardInterrupt

@@ -14,6 +14,7 @@ from headwater.config.client import (
     ConsumerSettings,
     ProducerSettings,
 )
+from headwater.config.client_tls import ALIASES
 from headwater.config.keys import ConfigError
 from headwater.config.properties import read_properties
 
@@ -24,7 +25,8 @@ _ROLES = (AdminSettings, ProducerSettings, ConsumerSettings)
 
 def file_settings(role: type[ClientSettings]) -> dict[str, str]:
     """Return the settings in the config file for clients of `role`, by key."""
-    return {name: value for name, value in _checked().items() if name in role.KEYS}
+    found = {ALIASES.get(name, name): value for name, value in _checked().items()}
+    return {name: value for name, value in found.items() if name in role.KEYS}
 
 
 def default_bootstrap(context: click.Context | None = None) -> str:
@@ -39,7 +41,7 @@ def _checked(context: click.Context | None = None) -> dict[str, str]:
         return {}
     found = read_properties(path)
     for name, (value, origin) in found.items():
-        if not any(name in role.KEYS for role in _ROLES):
+        if not any(ALIASES.get(name, name) in role.KEYS for role in _ROLES):
             try:
                 ConsumerSettings.of({BOOTSTRAP: DEFAULT_BOOTSTRAP} | {name: value})
             except ConfigError as wrong:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import signal
 from typing import Any
 
 import click
@@ -28,6 +27,7 @@ from headwater.errors import E, KafkaError
 from headwater.observe import logs
 from headwater.seams.clock import SystemClock
 from headwater.seams.files import OsFiles
+from headwater.seams.signals import on_stop_signal
 
 _RATE = click.FloatRange(0, min_open=True)
 _SIZE = click.IntRange(1)
@@ -43,10 +43,12 @@ def _topic(argument: str | None, named: str | None) -> str:
     return argument or named or ""
 
 
-def _require_topics(bootstrap: str, timeout: float, topics: list[str]) -> None:
+def _require_topics(
+    bootstrap: str, timeout: float, topics: list[str], settings: dict[str, Any]
+) -> None:
     """Refuse a topic that does not exist; only report an unavailable broker, since it may start later."""
     try:
-        require_reachable(bootstrap, timeout, topics, to_write=True)
+        require_reachable(bootstrap, timeout, topics, to_write=True, settings=settings)
     except KafkaError as problem:
         if problem.code is not E.BROKER_NOT_AVAILABLE:
             raise
@@ -173,7 +175,7 @@ def http(
         chosen["host"], chosen["port"], chosen["read_timeout"], chosen["max_connections"]
     )
     producer = client_settings(ProducerSettings, bootstrap, settings)
-    _require_topics(bootstrap, timeout, [into])
+    _require_topics(bootstrap, timeout, [into], producer)
     logs.set_up("INFO")
     uvloop.run(
         serve(
@@ -271,7 +273,7 @@ def tail(
     try:
         dead = [chosen["dead_letter"]] if chosen["dead_letter"] else []
         producer = client_settings(ProducerSettings, bootstrap, settings)
-        _require_topics(bootstrap, timeout, [topic, *dead])
+        _require_topics(bootstrap, timeout, [topic, *dead], producer)
         logs.set_up("INFO")
         followers = [_follower(path, positions, chosen) for path in paths]
         uvloop.run(_tail(options, followers, positions, shape, producer))
@@ -298,8 +300,7 @@ async def _tail(
     settings: dict[str, object],
 ) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    on_stop_signal(asyncio.get_running_loop(), stop.set)
     tailing = TailCollector(options, followers, positions, shape, SystemClock(), settings)
     names = ", ".join(one.path for one in followers)
     click.echo(f"headwater follows {names} for {options.topic}")

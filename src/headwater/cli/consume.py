@@ -113,7 +113,7 @@ def command(
     )
     if isolation is not None:
         options["isolation_level"] = isolation.replace("-", "_")
-    require_reachable(bootstrap, timeout, topics)
+    require_reachable(bootstrap, timeout, topics, settings=options)
     if group is not None:
         options |= {"group_id": group, "enable_auto_commit": False}
     with Consumer(**options) as consumer:

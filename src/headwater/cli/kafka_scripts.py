@@ -13,7 +13,6 @@ _REMOVED = {
     "--broker-list": "--broker-list was removed from Kafka's scripts: it is --bootstrap-server",
 }
 _NOT_THERE = {
-    "kafka-acls": "access control is not served yet",
     "kafka-preferred-replica-election": "it was removed from Kafka: type headwater elect --all",
     "kafka-server-stop": "press Ctrl-C where the broker runs, or send it SIGTERM",
     "zookeeper-server-stop": "press Ctrl-C where the store runs, or send it SIGTERM",
@@ -206,9 +205,10 @@ def answer(script: str, words: Sequence[str]) -> str:
 
 
 def _not_served(script: str, given: ScriptOptions) -> str:
+    served = ("topics", "brokers", "users", "clients", "ips")
     kind = given.first("--entity-type", "topics")
-    if script == "kafka-configs" and kind not in ("topics", "brokers"):
-        return f"configs of {kind} are not served, only those of topics and brokers"
+    if script == "kafka-configs" and kind not in served:
+        return f"configs of {kind} are not served, only those of {', '.join(served)}"
     if script == "kafka-consumer-groups" and "--delete-offsets" in given:
         return "call delete_group_offsets() of headwater.Admin, or delete the whole group with headwater groups delete"
     return ""
@@ -251,7 +251,39 @@ def _elect(given: ScriptOptions) -> list[str]:
     return ["elect", which, *(["--unclean"] if unclean else [])]
 
 
+def _users(given: ScriptOptions) -> list[str]:
+    name = given.first("--entity-name", "NAME")
+    named = [part.partition("=")[0] for part in _split(given.values("--add-config"))]
+    if named:  # the command asks for the password: others can see a command line
+        return ["users", "add", name, *(word for one in named for word in ("--mechanism", one))]
+    named = _split(given.values("--delete-config"))
+    if named:
+        return ["users", "remove", name, *(word for one in named for word in ("--mechanism", one))]
+    return ["users", "list", *given.values("--entity-name")]
+
+
+def _quotas(given: ScriptOptions, kinds: Sequence[str]) -> list[str]:
+    names = iter(given.values("--entity-name"))
+    where = []
+    for kind in kinds:
+        option = {"users": "user", "clients": "client-id", "ips": "ip"}[kind]
+        name = next(names, None)
+        where += [f"--default-{option}"] if name is None else [f"--{option}", name]
+    given.flag("--entity-default")
+    if "--add-config" in given:
+        return ["quotas", "set", *where, *_split(given.values("--add-config"))]
+    if "--delete-config" in given:
+        return ["quotas", "remove", *where, *_split(given.values("--delete-config"))]
+    return ["quotas", "list", *(where if given.values("--entity-name") else [])]
+
+
 def _configs(given: ScriptOptions) -> list[str]:
+    kinds = given.values("--entity-type")
+    changed = "".join(given.values("--add-config", "--delete-config"))
+    if "_rate" in changed or "request_percentage" in changed or {"clients", "ips"} & set(kinds):
+        return _quotas(given, kinds)
+    if kinds[:1] == ["users"]:
+        return _users(given)
     name = given.first("--entity-name", "NAME")
     where = ["--broker" if given.first("--entity-type", "") == "brokers" else "--topic", name]
     if "--topic" in given:
@@ -391,6 +423,33 @@ def _transactions(given: ScriptOptions) -> list[str]:
     ]
 
 
+def _acls(given: ScriptOptions) -> list[str]:
+    """One resource at a time: a script's line may name several."""
+    kinds = ("--topic", "--group", "--cluster", "--transactional-id", "--user-principal")
+    kind = next((option for option in kinds if option in given), "--topic")
+    names = [] if kind == "--cluster" else [given.first(kind, "NAME")]
+    given.flag("--force")
+    prefixed = given.first("--resource-pattern-type", "literal").lower() == "prefixed"
+    more = [*(["--prefixed"] if prefixed else [])]
+    if "--list" in given:
+        users = given.each("--principal", "--user")
+        chosen = ["--type", kind.strip("-"), "--name", names[0]] if kind in given and names else []
+        return ["acls", "list", *users, *chosen]
+    verb = "deny" if "--deny-principal" in given else "allow"
+    user = given.first(f"--{verb}-principal", "USER").removeprefix("User:")
+    hosts = given.each(f"--{verb}-host", "--host")
+    if "--producer" in given:
+        return ["acls", "allow-producer", user, given.first("--topic", "TOPIC"), *hosts, *more]
+    if "--consumer" in given:
+        group = given.first("--group", "GROUP")
+        return ["acls", "allow-consumer", user, given.first("--topic", "TOPIC"), group, *hosts]
+    operations = given.values("--operation") or ["All"]
+    words = ",".join(re.sub(r"(?<=[a-z])(?=[A-Z])", "-", one).lower() for one in operations)
+    if "--remove" in given:
+        return ["acls", "remove", user, words, kind.strip("-"), *names, *more]
+    return ["acls", verb, user, words, kind.strip("-"), *names, *hosts, *more]
+
+
 def _server_start(given: ScriptOptions) -> list[str]:
     files = [word for word in given.values("") if not word.startswith("-")]
     return ["up", "--config", *(files[:1] or ["FILE"]), *given.each("--override", "-o")]
@@ -399,6 +458,7 @@ def _server_start(given: ScriptOptions) -> list[str]:
 _LINES: dict[str, Callable[[ScriptOptions], list[str]]] = {
     "kafka-topics": _topics,
     "kafka-configs": _configs,
+    "kafka-acls": _acls,
     "kafka-consumer-groups": _groups,
     _REASSIGN: _reassign,
     "kafka-leader-election": _elect,

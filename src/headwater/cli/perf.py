@@ -86,7 +86,7 @@ def produce(
         options.setdefault("transactional_id", f"headwater-perf-{uuid.uuid4()}")
     elif options.get("transactional_id") is not None:
         raise click.UsageError("transactional.id is set: give --transactional to send transactions")
-    require_reachable(bootstrap, timeout, [topic], to_write=True)
+    require_reachable(bootstrap, timeout, [topic], to_write=True, settings=options)
     value, every = bytes(size), max(records // _SAMPLES, 1)
     latencies: list[float] = []
     failures: list[KafkaError] = []
@@ -193,7 +193,7 @@ def consume(
 ) -> None:
     """Read TOPIC from the beginning and time the polls."""
     options = client_settings(ConsumerSettings, bootstrap, settings, auto_offset_reset="earliest")
-    require_reachable(bootstrap, timeout, [topic])
+    require_reachable(bootstrap, timeout, [topic], settings=options)
     with Consumer(**options) as consumer:
         places = [(topic, number) for number in consumer.partitions_for(topic)]
         first, end = consumer.beginning_offsets(places), consumer.end_offsets(places)

@@ -106,7 +106,7 @@ def command(
         raise click.UsageError(
             "transactional.id is set, but produce sends no transactions: remove it"
         )
-    require_reachable(bootstrap, timeout, [topic], to_write=True)
+    require_reachable(bootstrap, timeout, [topic], to_write=True, settings=options)
     sources = files or (sys.stdin.buffer,)
     lines = _READERS[form](sources)
     common = tuple(_header(name, text) for name, text in parse_assignments(headers).items())
@@ -140,6 +140,8 @@ class _Sent:
         self._topic = topic
         self._skip = skip
         self.count = skip
+        # The number after the last delivered one: a signal may come between a send and its count.
+        self._delivered = skip
         self.failed: dict[int, KafkaError] = {}
         self.stopped: BaseException | None = None
 
@@ -147,15 +149,17 @@ class _Sent:
         """Record a delivery; the producer calls this."""
         if error is not None:
             self.failed[number] = error
+        self._delivered = max(self._delivered, number + 1)
 
     def report(self) -> None:
         """Print how many were sent and how to send the rest; raise the error that stopped it."""
-        stored = self.count - self._skip - len(self.failed)
+        count = max(self.count, self._delivered)
+        stored = count - self._skip - len(self.failed)
         sent = f"{self._topic}: sent {stored} record{'' if stored == 1 else 's'}"
         if not self.failed and self.stopped is None:
             click.echo(sent, err=True)
             return
-        first = min(self.failed, default=self.count)
+        first = min(self.failed, default=count)
         again = stored - (first - self._skip)
         rest = f"--skip {first}" + (f", which sends {again} again" if again else "")
         click.echo(f"{sent}; to continue later: {rest}", err=True)

@@ -2,33 +2,41 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from headwater.cli.client_config import file_settings
 from headwater.client.admin import Admin, ConfigResource
+from headwater.client.connecting import open_connection
 from headwater.config.addresses import address_problem
 from headwater.config.client import AdminSettings
+from headwater.config.client_tls import ALIASES, ClientTlsKeys
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError
 from headwater.seams.network import Network, TcpNetwork
-from headwater.transport.client_connection import ClientConnection
 
 CONNECT_S = 5.0
 """The timeout for all addresses together."""
 
 
 def require_reachable(
-    bootstrap: str, timeout_s: float, topics: Sequence[str], *, to_write: bool = False
+    bootstrap: str,
+    timeout_s: float,
+    topics: Sequence[str],
+    *,
+    to_write: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Check that a broker responds and the topics exist, before a client waits for them.
 
-    A topic `to_write` to may be missing if the brokers create topics automatically.
+    A topic `to_write` to may be missing if the brokers create topics automatically. `settings` are
+    those of the client; its TLS is used here too.
     """
+    own = _for_admin(settings or {})
 
     async def look() -> None:
-        await find_broker(bootstrap, timeout_s)
-        async with admin_for(bootstrap, timeout_s) as admin:
+        await find_broker(bootstrap, timeout_s, settings=own)
+        async with admin_for(bootstrap, timeout_s, own) as admin:
             if not (to_write and await _creates_topics(admin)):
                 await require_topics(admin, topics)
 
@@ -48,17 +56,32 @@ async def _creates_topics(admin: Admin) -> bool:
     )
 
 
-def admin_for(bootstrap: str, timeout_s: float) -> Admin:
+def admin_for(bootstrap: str, timeout_s: float, settings: Mapping[str, Any] | None = None) -> Admin:
     """Return an admin with a timeout of `timeout_s` for its calls."""
+    return Admin(**_admin_settings(bootstrap, timeout_s, settings or {}))
+
+
+def _admin_settings(
+    bootstrap: str, timeout_s: float, settings: Mapping[str, Any]
+) -> dict[str, Any]:
     limit_ms = max(1, int(timeout_s * 1000))
-    settings: dict[str, Any] = {
+    return {
         "client.id": "headwater-cli",
         **file_settings(AdminSettings),
+        **settings,
         "bootstrap.servers": bootstrap,
         "default.api.timeout.ms": limit_ms,
         "request.timeout.ms": limit_ms,
+        "socket.connection.setup.timeout.ms": limit_ms,
     }
-    return Admin(**settings)
+
+
+def _for_admin(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of another client that say how to connect."""
+    names = {name.replace("_", "."): value for name, value in settings.items()}
+    found = {ALIASES.get(name, name): value for name, value in names.items()}
+    wanted = ("security.protocol", *ClientTlsKeys.KEYS)
+    return {name: found[name] for name in wanted if name in found}
 
 
 async def require_topics(admin: Admin, names: Sequence[str]) -> None:
@@ -92,16 +115,22 @@ async def cancel_if_unreachable(
         await asyncio.gather(doing, looking, return_exceptions=True)
 
 
-async def find_broker(bootstrap: str, timeout_s: float, network: Network | None = None) -> None:
+async def find_broker(
+    bootstrap: str,
+    timeout_s: float,
+    network: Network | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> None:
     """Return when one of the addresses speaks Kafka; KafkaError if none does in time."""
     addresses = parse_bootstrap(bootstrap)
     limit_s = min(timeout_s, CONNECT_S / len(addresses))
+    admin = AdminSettings.of(_admin_settings(bootstrap, limit_s, settings or {}))
     reason = ""
     for host, port in addresses:
         try:
-            found = await ClientConnection.open(
-                network or TcpNetwork(), host, port, setup_timeout_s=limit_s, timeout_s=limit_s
-            )
+            found = await open_connection(admin, network or TcpNetwork(), host, port)
+        except ConfigError:
+            raise
         except OSError as problem:
             reason = _reason(problem)
         except KafkaError as problem:

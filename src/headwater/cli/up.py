@@ -68,6 +68,13 @@ partitions at once."""
     help="Let the brokers of --brokers use this ZooKeeper (HOST:PORT,...[/CHROOT]) instead of a "
     "store that starts and stops with them.",
 )
+@click.option(
+    "--unsafe-plaintext",
+    is_flag=True,
+    envvar="HEADWATER_UNSAFE_PLAINTEXT",
+    show_envvar=True,
+    help="Allow PLAINTEXT listeners that other machines reach.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the address and the log as JSON.")
 @click.option(
     "--until-stdin-closes",
@@ -84,6 +91,7 @@ def command(
     log_dir: str | None,
     brokers: int | None,
     zookeeper: str | None,
+    unsafe_plaintext: bool,
     as_json: bool,
     until_stdin_closes: bool,
 ) -> None:
@@ -109,6 +117,8 @@ def command(
             "--zookeeper needs --brokers; one broker of a cluster takes -o zookeeper.connect=HOSTS"
         )
     settings = settings_from(port, data_dir, file, assignments, profile)
+    if not unsafe_plaintext:
+        refuse_plaintext(settings)
     _refuse_cluster_folder(Path(settings.log_dirs[0]))
     if until_stdin_closes:
         threading.Thread(target=stop_with_stdin, name="stdin", daemon=True).start()
@@ -132,12 +142,14 @@ def _run_broker(
         except OSError as problem:
             raise click.ClickException(f"--log-dir {log_dir} cannot be used: {problem}") from None
 
-    def ready(address: str) -> None:
+    def ready(address: str, metrics: str | None) -> None:
         data = list(settings.log_dirs)
         if as_json:
-            line = json.dumps({"address": address, "node_id": settings.node_id, "data": data})
+            about = {"address": address, "node_id": settings.node_id, "data": data}
+            line = json.dumps({**about, "metrics": metrics and f"http://{metrics}/metrics"})
         else:
-            line = f"headwater is ready at {address} (data in {', '.join(data)})"
+            shown = f", metrics at http://{metrics}/metrics" if metrics else ""
+            line = f"headwater is ready at {address} (data in {', '.join(data)}{shown})"
         click.echo(line)  # click flushes: a script waits for this line
 
     try:
@@ -164,6 +176,19 @@ def _run_cluster(
     if until_stdin_closes:
         threading.Thread(target=stop_with_stdin, name="stdin", daemon=True).start()
     run(ClusterOptions(brokers, zookeeper, port, data_dir, settings, log_level.upper(), as_json))
+
+
+def refuse_plaintext(settings: BrokerSettings) -> None:
+    """Refuse listeners through which everyone in the network could read and write everything."""
+    from headwater.broker.listening import is_loopback
+
+    for listener in settings.listening:
+        if listener.protocol == "PLAINTEXT" and not is_loopback(listener.host):
+            raise ConfigError(
+                f"{listener} would accept everyone in the network, without encryption or "
+                "authentication: make certificates and settings with `headwater security init`, "
+                "or allow it with --unsafe-plaintext on a network you trust"
+            )
 
 
 def _refuse_with_brokers(**options: object) -> None:

@@ -30,6 +30,8 @@ DEFAULT_PORT = 9092
 DEFAULT_FOLDER = "headwater-data"
 BROKERS_FOLDER = "brokers"
 BROKER_PORTS_ABOVE = 10_000
+METRICS_PORTS_ABOVE = 312
+"""9404 for a broker at 9092."""
 _WATCH_S = 0.5
 _CLOSE_S = 1.0
 _RESTART_MS = 3000
@@ -110,7 +112,11 @@ class _LocalCluster:
         return address
 
     def _store_port(self) -> int:
-        taken = {one for port in self._ports.values() for one in (port, _broker_port(port))}
+        taken = {
+            one
+            for port in self._ports.values()
+            for one in (port, _above(port, BROKER_PORTS_ABOVE), _above(port, METRICS_PORTS_ABOVE))
+        }
         while (port := unused_port()) in taken:
             pass
         return port
@@ -121,18 +127,25 @@ class _LocalCluster:
             zookeeper=zookeeper,
             folder=str(self._folder / BROKERS_FOLDER / str(broker_id)),
             client_port=port,
-            broker_port=_broker_port(port) if self._options.port != 0 else unused_port(),
+            broker_port=self._port_above(port, BROKER_PORTS_ABOVE),
+            metrics_port=self._port_above(port, METRICS_PORTS_ABOVE),
         )
         defaults = {**WITHOUT_FILE, **QUICK_FAILOVER, **replicated(self._options.brokers)}
         return {**defaults, **node, **self._options.settings}
 
+    def _port_above(self, client_port: int, distance: int) -> int:
+        return unused_port() if self._options.port == 0 else _above(client_port, distance)
+
     def _say_ready(self) -> None:
         addresses = ",".join(self._addresses)
+        metrics = {at: broker.child.metrics_url for at, broker in self._brokers.items()}
         if self._options.as_json:
             brokers = dict(zip(self._brokers, self._addresses, strict=True))
-            click.echo(json.dumps({"address": addresses, "brokers": brokers}))
+            click.echo(json.dumps({"address": addresses, "brokers": brokers, "metrics": metrics}))
         else:
-            click.echo(f"headwater is ready at {addresses} (data in {self._folder})")
+            urls = ", ".join(url for url in metrics.values() if url is not None)
+            shown = f", metrics at {urls}" if urls else ""
+            click.echo(f"headwater is ready at {addresses} (data in {self._folder}{shown})")
         for idle in _idle_folders(self._folder, self._brokers):
             _say(
                 f"{idle} holds a broker that is not started: partitions that only it has in sync "
@@ -247,10 +260,10 @@ def _say(line: str) -> None:
         click.echo(line, err=True)
 
 
-def _broker_port(client_port: int) -> int:
-    """Return the port for other brokers; the same at each start, so that they find it again."""
-    above = client_port + BROKER_PORTS_ABOVE
-    return above if above < 2**16 else client_port - BROKER_PORTS_ABOVE
+def _above(client_port: int, distance: int) -> int:
+    """Return another port of a broker; the same at each start, so that it is found again."""
+    above = client_port + distance
+    return above if above < 2**16 else client_port - distance
 
 
 def _refuse_single_broker(folder: Path) -> None:

@@ -13,6 +13,7 @@ from headwater.collect.event_producer_loop import EventProducer, delivery_settin
 from headwater.collect.http_limits import limited_config
 from headwater.collect.http_loop import HttpEndpoint, HttpOptions
 from headwater.seams.clock import SystemClock
+from headwater.seams.signals import stop_signals
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,8 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on SIGTERM and Ctrl-C; a second Ctrl-C does not wait for clients."""
-        signals = (signal.SIGTERM, signal.SIGINT)
-        before = {number: signal.signal(number, self.handle_exit) for number in signals}
+        """Stop on a signal; a second Ctrl-C does not wait for clients."""
+        before = {number: signal.signal(number, self.handle_exit) for number in stop_signals()}
         try:
             yield
         finally:
@@ -47,7 +47,7 @@ async def serve(
     settings: dict[str, Any],
     ready: Callable[[str], None],
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then finish accepted requests."""
+    """Serve until a signal stops it, then finish accepted requests."""
     clock = SystemClock()
     with _bound(listening) as server_socket:
         storing = EventProducer(

@@ -27,6 +27,8 @@ class Child:
         # Where the log of this launch begins.
         self._log_start = 0
         self._copying: threading.Thread | None = None
+        self.metrics_url: str | None = None
+        """Where a broker shows its metrics; known once it is ready."""
 
     @property
     def pid(self) -> int:
@@ -80,6 +82,7 @@ class Child:
             self._close_pipes()
             said = self.log_file.read_bytes()[self._log_start :].decode(errors="replace")
             raise NotStarted(f"headwater {self._arguments[0]} did not start: {_end_of(said)}")
+        self.metrics_url = line.partition(" metrics at ")[2].rstrip(")\n") or None
         return line.partition(" ready at ")[2].split()[0]
 
     def stop(self) -> None:

@@ -4,7 +4,7 @@ import socket
 
 from headwater.seams.randomness import SystemRandomness
 
-CLIENT_LISTENER = "PLAINTEXT"
+CLIENT_LISTENER = "CLIENTS"
 BROKER_LISTENER = "INTERNAL"
 # Below the range from which Linux takes the ports of outgoing connections: a port found free here
 # stays free until a broker binds it.
@@ -33,7 +33,9 @@ def node_settings(
     folder: str,
     client_port: int,
     broker_port: int,
+    metrics_port: int,
     relay_port: int | None = None,
+    protocol: str = "PLAINTEXT",
 ) -> dict[str, str]:
     """One broker of a local cluster; other brokers reach it at `relay_port` if that is given."""
     clients = f"{CLIENT_LISTENER}://127.0.0.1:{client_port}"
@@ -45,9 +47,10 @@ def node_settings(
         "listeners": f"{clients},{BROKER_LISTENER}://127.0.0.1:{broker_port}",
         "advertised.listeners": f"{clients},{BROKER_LISTENER}://127.0.0.1:{advertised_port}",
         "listener.security.protocol.map": (
-            f"{CLIENT_LISTENER}:PLAINTEXT,{BROKER_LISTENER}:PLAINTEXT"
+            f"{CLIENT_LISTENER}:{protocol},{BROKER_LISTENER}:{protocol}"
         ),
         "inter.broker.listener.name": BROKER_LISTENER,
+        "metrics.listener": f"127.0.0.1:{metrics_port}",
     }
 
 

@@ -8,13 +8,16 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.testing.hosts import Host, ProcessHost, ThreadHost
+from headwater.testing.tls_stores import TlsStores
 
 DEFAULTS = {
     "auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
+    "metrics.listener": "127.0.0.1:0",
     "offsets.topic.num.partitions": "1",
 }
 """Settings that make tests quick and short; `settings` overrides them."""
@@ -30,26 +33,39 @@ class Broker:
         data_dir: str | Path | None = None,
         port: int = 0,
         subprocess: bool = False,
+        listeners: str | None = None,
+        tls: bool = False,
     ) -> None:
+        """`listeners` replaces the only one, on a free port; the first is for this object's clients.
+
+        `tls` makes it one with TLS, with certificates on both sides; clients take
+        `client_settings()`.
+        """
         chosen = {name: setting_text(value) for name, value in (settings or {}).items()}
         self.settings = {**DEFAULTS, **chosen}
         self.port = port
         self.bootstrap = ""
         """`host:port`, for `bootstrap.servers`; known after the start and kept over restarts."""
+        self.metrics_url: str | None = None
+        """Where its metrics are; known after the start, None if they are not served."""
         self._own_dir = data_dir is None
         self.data_dir = Path(
             tempfile.mkdtemp(prefix="headwater-") if data_dir is None else data_dir
         )
+        self._stores = TlsStores(self.data_dir / "tls") if tls else None
+        self._listeners = listeners or self.settings.pop("listeners", None)
         self._host: Host = ProcessHost() if subprocess else ThreadHost()
 
     def start(self) -> "Broker":
         """Start and wait until clients can connect."""
+        protocol = "PLAINTEXT" if self._stores is None else "SSL"
         settings = {
+            **({} if self._stores is None else self._stores.broker_settings()),
             **self.settings,
-            "log.dirs": str(self.data_dir),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(self.data_dir / "data" if self._stores else self.data_dir),
+            "listeners": self._listeners or f"{protocol}://127.0.0.1:{self.port}",
         }
-        self.bootstrap = self._host.start(settings)
+        self.bootstrap, self.metrics_url = self._host.start(settings)
         self.port = int(self.bootstrap.rpartition(":")[2])
         return self
 
@@ -97,7 +113,12 @@ class Broker:
             raise RuntimeError(
                 "the broker is not started: use `with Broker() as broker`, or start()"
             )
-        return BlockingAdmin(bootstrap_servers=self.bootstrap, client_id="headwater-testing")
+        return BlockingAdmin(client_id="headwater-testing", **self.client_settings())
+
+    def client_settings(self, user: str = "client") -> dict[str, Any]:
+        """Return the settings of a client: the address, and with `tls` the stores of this user."""
+        secure = {} if self._stores is None else self._stores.client_settings(user)
+        return {"bootstrap_servers": self.bootstrap, **secure}
 
     def __enter__(self) -> "Broker":
         return self.start()

@@ -21,10 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
 from types import TracebackType
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from headwater.client.admin import BlockingAdmin, NewTopic
+from headwater.client.connecting import open_connection
 from headwater.config.addresses import address_problem
+from headwater.config.client import AdminSettings
 from headwater.errors import KafkaError
 from headwater.model import NO_LEADER
 from headwater.processes.child import Child, broker_process, store_process
@@ -33,7 +35,7 @@ from headwater.seams.clock import SystemClock
 from headwater.seams.network import TcpNetwork
 from headwater.testing.broker import DEFAULTS, setting_text
 from headwater.testing.relays import STORE, Node, Relays
-from headwater.transport.client_connection import ClientConnection
+from headwater.testing.tls_stores import TlsStores
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 SESSION_TIMEOUT_MS = 2000
@@ -55,7 +57,12 @@ class Cluster:
         racks: Sequence[str] = (),
         zookeeper: str | None = None,
         data_dir: str | Path | None = None,
+        tls: bool = False,
     ) -> None:
+        """With `tls`, all connections are encrypted, and both sides have certificates.
+
+        Clients then take `client_settings()`.
+        """
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         for server in zookeeper.partition("/")[0].split(",") if zookeeper is not None else ():
@@ -72,6 +79,7 @@ class Cluster:
         self.data_dir = Path(
             tempfile.mkdtemp(prefix="headwater-") if data_dir is None else data_dir
         )
+        self._stores = TlsStores(self.data_dir / "tls") if tls else None
         self._given_zookeeper = zookeeper
         self._store: Child | None = None
         self._relays: Relays | None = None
@@ -87,6 +95,15 @@ class Cluster:
         """The addresses of all brokers, for `bootstrap.servers`."""
         return ",".join(f"127.0.0.1:{node.client_port}" for node in self._nodes.values())
 
+    def client_settings(self, user: str = "client") -> dict[str, Any]:
+        """Return the settings of a client: the addresses, and with `tls` the stores of this user."""
+        secure = {} if self._stores is None else self._stores.client_settings(user)
+        return {"bootstrap_servers": self.bootstrap, **secure}
+
+    def _pids(self) -> dict[int, int]:
+        nodes = self._nodes.items()
+        return {at: node.child.pid for at, node in nodes if node.child is not None and node.runs}
+
     @property
     def broker_ids(self) -> list[int]:
         return list(self._nodes)
@@ -95,6 +112,11 @@ class Cluster:
         """The address of one broker."""
         self._check_id(broker_id)
         return f"127.0.0.1:{self._nodes[broker_id].client_port}"
+
+    def metrics_url(self, broker_id: int) -> str:
+        """The address of a broker's metrics, the same after a restart."""
+        self._check_id(broker_id)
+        return f"http://127.0.0.1:{self._nodes[broker_id].metrics_port}/metrics"
 
     def pid(self, broker_id: int) -> int:
         """Return the process id of a broker."""
@@ -135,7 +157,7 @@ class Cluster:
 
     def _start(self) -> None:
         zookeeper = self._given_zookeeper or self._start_store()
-        relays = self._relays = Relays()
+        relays = self._relays = Relays(self._pids)
         for broker_id, node in self._nodes.items():
             node.child = self._make(relays, broker_id, node, zookeeper)
             node.child.launch()
@@ -159,8 +181,12 @@ class Cluster:
             folder=str(self.data_dir / f"broker-{broker_id}"),
             client_port=node.client_port,
             broker_port=node.broker_port,
+            metrics_port=node.metrics_port,
             relay_port=relays.relay_to_broker(broker_id, node.broker_port),
+            protocol="PLAINTEXT" if self._stores is None else "SSL",
         )
+        if self._stores is not None:
+            settings |= self._stores.broker_settings()
         racks = {"broker.rack": node.rack} if node.rack else {}
         return broker_process({**self.settings, **settings, **racks})
 
@@ -302,9 +328,7 @@ class Cluster:
 
     def _administer(self) -> BlockingAdmin:
         if self._admin is None:
-            self._admin = BlockingAdmin(
-                bootstrap_servers=self.bootstrap, client_id="headwater-testing"
-            )
+            self._admin = BlockingAdmin(client_id="headwater-testing", **self.client_settings())
         return self._admin
 
     def _newest(self, topic: str, partition: int) -> int:
@@ -316,12 +340,21 @@ class Cluster:
     def _views(self) -> list[_View]:
         """Yield the partitions as each running broker sees them; skip those that do not answer."""
         ports = [node.client_port for node in self._nodes.values() if node.runs]
-        return self._running_relays().run(_views_at(ports))
+        settings = AdminSettings.of(
+            self.client_settings()
+            | {
+                "client_id": "headwater-testing",
+                "request_timeout_ms": int(_ASK_S * 1000),
+                "socket_connection_setup_timeout_ms": int(_ASK_S * 1000),
+            }
+        )
+        return self._running_relays().run(_views_at(settings, ports))
 
     def _all_known(self) -> bool:
         """Return whether the metadata of each broker has all brokers and a controller."""
         for broker_id in self._nodes:
-            with BlockingAdmin(bootstrap_servers=self.address(broker_id)) as admin:
+            own = self.client_settings() | {"bootstrap_servers": self.address(broker_id)}
+            with BlockingAdmin(**own) as admin:
                 described = admin.describe_cluster()
             known = {node.id for node in described.brokers}
             if known != set(self._nodes) or described.controller_id not in known:
@@ -364,6 +397,7 @@ class _Node:
         self.rack = rack
         self.client_port = unused_port()
         self.broker_port = unused_port()
+        self.metrics_port = unused_port()
         self.child: Child | None = None
 
     @property
@@ -375,16 +409,15 @@ def _chosen(view: _View, topics: set[str] | None) -> _View:
     return {at: row for at, row in view.items() if topics is None or at[0] in topics}
 
 
-async def _views_at(ports: list[int]) -> list[_View]:
-    views = await asyncio.gather(*map(_view_at, ports), return_exceptions=True)
+async def _views_at(settings: AdminSettings, ports: list[int]) -> list[_View]:
+    asked = (_view_at(settings, port) for port in ports)
+    views = await asyncio.gather(*asked, return_exceptions=True)
     return [view for view in views if isinstance(view, dict)]
 
 
-async def _view_at(port: int) -> _View:
+async def _view_at(settings: AdminSettings, port: int) -> _View:
     """Return the metadata of exactly this broker; a client may ask any of them."""
-    connection = await ClientConnection.open(
-        TcpNetwork(), "127.0.0.1", port, client_id="headwater-testing", timeout_s=_ASK_S
-    )
+    connection = await open_connection(settings, TcpNetwork(), "127.0.0.1", port)
     try:
         answer = await connection.call(MetadataRequest(topics=None), MetadataResponse)
     finally:

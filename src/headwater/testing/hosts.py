@@ -25,8 +25,8 @@ class Host(Protocol):
     def pid(self) -> int:
         """The process that serves."""
 
-    def start(self, settings: Mapping[str, str]) -> str:
-        """Start and return its address."""
+    def start(self, settings: Mapping[str, str]) -> tuple[str, str | None]:
+        """Start and return its address, and that of its metrics."""
 
     def stop(self) -> None:
         """Stop cleanly; do nothing if none runs."""
@@ -48,9 +48,9 @@ class ThreadHost:
         """This process."""
         return os.getpid()
 
-    def start(self, settings: Mapping[str, str]) -> str:
+    def start(self, settings: Mapping[str, str]) -> tuple[str, str | None]:
         """Start the thread and wait for the broker in it."""
-        address: Future[str] = Future()
+        address: Future[tuple[str, str | None]] = Future()
         parsed = BrokerSettings.load(None, dict(settings))
         self._thread = threading.Thread(
             target=lambda: uvloop.run(self._serve(parsed, address)), name="headwater-broker"
@@ -64,7 +64,9 @@ class ThreadHost:
             self._thread = None
             raise
 
-    async def _serve(self, settings: BrokerSettings, address: "Future[str]") -> None:
+    async def _serve(
+        self, settings: BrokerSettings, address: "Future[tuple[str, str | None]]"
+    ) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         broker = BrokerServer(settings, system_seams())
         try:
@@ -74,7 +76,8 @@ class ThreadHost:
             address.set_exception(failure)
             return
         first = broker.listeners[0]
-        address.set_result(f"{first.host}:{first.port}")
+        metrics = broker.metrics_address and f"http://{broker.metrics_address}/metrics"
+        address.set_result((f"{first.host}:{first.port}", metrics))
         await self._stop.wait()
         await broker.stop()
 
@@ -106,11 +109,11 @@ class ProcessHost:
             raise RuntimeError("the broker is not running")
         return self._child.pid
 
-    def start(self, settings: Mapping[str, str]) -> str:
+    def start(self, settings: Mapping[str, str]) -> tuple[str, str | None]:
         """Start `headwater up` and wait for its line."""
         self._child = broker_process(settings)
         self._child.launch()
-        return self._child.wait_ready()
+        return self._child.wait_ready(), self._child.metrics_url
 
     def stop(self) -> None:
         """SIGTERM, and wait."""

@@ -4,18 +4,21 @@ Every connection between two brokers, and every connection of a broker to the st
 relay in this process. A cut link keeps its connections open and delivers nothing, in one direction
 or in both, as a network does that drops packets; a healed link delivers what was held back.
 
-A broker's listener has one relay for all other brokers. The client id of the first request
-(`broker-2-...`) identifies the sender, so that brokers need not know about relays.
+A broker's listener has one relay for all other brokers, which need not know about relays. The client
+id of the first request (`broker-2-...`) identifies the sender; with TLS, which hides it, the process
+that holds the connection does.
 """
 
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
 import uvloop
+
+from headwater.testing.socket_owner import owner_of
 
 Node: TypeAlias = int | str
 """A broker by its id, or STORE."""
@@ -25,13 +28,17 @@ T = TypeVar("T")
 CALL_TIMEOUT_S = 30
 CHUNK = 256 * 1024
 _CLIENT_ID_AT = 4 + 2 + 2 + 4
+TLS = 0x16
+"""The first byte of a TLS handshake; a frame that begins with it would have 369 MB."""
 _BROKER = re.compile(rb"broker-(\d+)")
 
 
 class Relays:
     """All relays of one cluster, on a thread with its own loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, pids: Callable[[], Mapping[int, int]]) -> None:
+        """`pids` returns the process of each broker that runs."""
+        self._pids = pids
         self._loop = uvloop.new_event_loop()
         self._open: dict[tuple[Node, Node], asyncio.Event] = {}
         self._servers: list[asyncio.Server] = []
@@ -46,7 +53,13 @@ class Relays:
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             first = await _first_bytes(reader)
-            await self._relay(_broker_of(first), broker, first, reader, writer, port)
+            if first[0] == TLS:
+                near, far = (writer.get_extra_info(end)[1] for end in ("sockname", "peername"))
+                sender = owner_of(far, near, self._pids())
+            else:
+                sender = _broker_of(first)
+            source = "client" if sender is None else sender
+            await self._relay(source, broker, first, reader, writer, port)
 
         return self.run(self._serve(accept))
 
@@ -166,12 +179,14 @@ async def _pump(
 
 
 async def _first_bytes(reader: asyncio.StreamReader) -> bytes:
-    """Read everything up to the end of the client id in the first request."""
+    """Read everything up to the end of the client id in the first request, or the start of TLS."""
     head = await reader.readexactly(_CLIENT_ID_AT + 2)
+    if head[0] == TLS:
+        return head
     length = int.from_bytes(head[_CLIENT_ID_AT:], "big", signed=True)
     return head + await reader.readexactly(max(0, length))
 
 
-def _broker_of(first: bytes) -> Node:
+def _broker_of(first: bytes) -> int | None:
     found = _BROKER.search(first, _CLIENT_ID_AT)
-    return int(found[1]) if found else "client"
+    return int(found[1]) if found else None

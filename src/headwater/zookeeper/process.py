@@ -1,7 +1,6 @@
 """Runs `headwater store` as a process: its folder, signals and exit."""
 
 import asyncio
-import signal
 from collections.abc import Callable
 
 from headwater.controller.store.engine import StoreEngine, on_file_thread
@@ -10,6 +9,7 @@ from headwater.seams.clock import SystemClock
 from headwater.seams.files import OsFiles
 from headwater.seams.network import TcpNetwork
 from headwater.seams.randomness import SystemRandomness
+from headwater.seams.signals import on_stop_signal
 from headwater.seams.tasks import LoopTasks
 from headwater.zookeeper.server_loop import StoreServer
 
@@ -22,7 +22,7 @@ class StoreUnusable(KafkaError):
 
 
 def run(host: str, port: int, folder: str, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` gets the address once clients may connect."""
+    """Serve until a signal stops it; `on_ready` gets the address once clients may connect."""
     import uvloop
 
     uvloop.run(_serve(host, port, folder, on_ready))
@@ -35,8 +35,7 @@ async def _serve(host: str, port: int, folder: str, on_ready: Callable[[str], No
     engine = StoreEngine(files, folder, loop.call_soon, on_file_thread(tasks), SystemClock())
     failed, stopped = asyncio.Event(), asyncio.Event()
     engine.on_failure = failed.set
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, stopped.set)
+    on_stop_signal(loop, stopped.set)
     server = StoreServer(engine, TcpNetwork(), SystemClock(), SystemRandomness(), loop.call_later)
     on_ready(f"{host}:{await server.start(host, port)}")
     ends = [asyncio.ensure_future(event.wait()) for event in (stopped, failed)]

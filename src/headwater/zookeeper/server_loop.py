@@ -6,6 +6,7 @@ from functools import partial
 
 from headwater.controller.store.engine import StoreEngine
 from headwater.controller.store.metadata_store import StoreError
+from headwater.seams.accepting import AcceptAll
 from headwater.seams.clock import Clock
 from headwater.seams.network import ListenerHandle, Network
 from headwater.seams.randomness import Randomness
@@ -47,7 +48,8 @@ class StoreServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen and return the port."""
-        self._listening = await self._network.serve(self._connection, host, port, BACKLOG)
+        acceptor = AcceptAll(self._connection)
+        self._listening = await self._network.serve(acceptor, host, port, BACKLOG)
         self._call_later(TICK_MS / 1000, self._tick)
         return self._listening.port
 

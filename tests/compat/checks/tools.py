@@ -80,6 +80,43 @@ def kafka_configs(java: JavaTools, broker: BrokerUnderTest) -> None:
     with refused(java, "INVALID_REQUEST"):  # a read-only key
         where = ["--entity-type", "brokers", "--entity-name", leader]
         java.run("kafka-configs", "--alter", *where, "--add-config", "log.dirs=/elsewhere")
+    _quotas(java, broker.fresh("who"))
+    _scram_users(java, broker.fresh("user"))
+
+
+def _scram_users(java: JavaTools, name: str) -> None:
+    """Set, show and delete the password of a user for each mechanism."""
+    alter = ["kafka-configs", "--alter", "--entity-type", "users", "--entity-name", name]
+    show = ["kafka-configs", "--describe", "--entity-type", "users", "--entity-name", name]
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        java.run(*alter, "--add-config", f"{mechanism}=[iterations=8192,password=a-secret]")
+        eventually(lambda one=mechanism: f"{one}=iterations=8192" in java.run(*show).stdout)  # type: ignore[misc]
+        java.run(*alter, "--delete-config", mechanism)
+        eventually(lambda one=mechanism: one not in java.run(*show).stdout)  # type: ignore[misc]
+
+
+def _quotas(java: JavaTools, name: str) -> None:
+    """Set, show and remove the quotas of each kind of entity."""
+    user = ["--entity-type", "users", "--entity-name", name]
+    client = ["--entity-type", "clients", "--entity-name", name]
+    for where, quota in (
+        (user, "producer_byte_rate=1000000"),
+        (client, "request_percentage=99.5"),
+        ([*user, *client], "consumer_byte_rate=2000000"),
+        ([*user, "--entity-type", "clients", "--entity-default"], "controller_mutation_rate=9.5"),
+        (["--entity-type", "ips", "--entity-name", "10.9.8.7"], "connection_creation_rate=5"),
+    ):
+        key, _, value = quota.partition("=")
+
+        def shown(where: list[str] = where) -> str:
+            return java.run("kafka-configs", "--describe", *where).stdout
+
+        java.run("kafka-configs", "--alter", *where, "--add-config", quota)
+        eventually(lambda: f"{key}={float(value)}" in shown())  # noqa: B023
+        java.run("kafka-configs", "--alter", *where, "--delete-config", key)
+        eventually(lambda: key not in shown())  # noqa: B023
+    with refused(java, "INVALID_REQUEST"):
+        java.run("kafka-configs", "--alter", *user, "--add-config", "producer_byte_rate=-5")
 
 
 @tool_check
@@ -157,7 +194,7 @@ def kafka_broker_api_versions(java: JavaTools, broker: BrokerUnderTest) -> None:
     assert served >= {*range(4), *range(8, 17), *range(18, 24), 32, 33, 35, 37, 42, 44, 47, 60, 61}
     if not broker.is_apache:
         assert served - {17, 36} == {
-            *range(4), *range(8, 17), *range(18, 29), *range(32, 36), 37, *range(42, 48),
+            *range(4), *range(8, 17), *range(18, 36), 37, *range(42, 52),
             60, 61, 65, 66, 74, 75,
         }, "what is advertised is what is served"  # fmt: skip
 

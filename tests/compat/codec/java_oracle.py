@@ -14,6 +14,7 @@ from tools.java import SHORT_LIVED, java
 from headwater.model import uuid_text
 from headwater.wire.fields import BYTES, RECORDS, UUID, Array, Nested
 from headwater.wire.schema import Struct
+from tests.unit.wire.samples import kafkas_fields
 
 _ORACLE = Path(__file__).with_name("Oracle.java")
 _ODD_NAMES = {"enable_2pc": "enable2Pc", "is_kraft_controller": "isKRaftController"}
@@ -51,7 +52,7 @@ def _line(message: Struct, version: int) -> str:
 
 def _node(value: Struct, version: int) -> dict[str, Any]:
     """The message in the form of Kafka's JsonConverters: the fields of this version, all of them."""
-    held = [field for field in value.__schema__.fields if field.versions.holds(version)]
+    held = kafkas_fields(type(value), version)
     return {_camel(f.name): _plain(f.type, getattr(value, f.name), version) for f in held}
 
 

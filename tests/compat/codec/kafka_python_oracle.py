@@ -7,6 +7,7 @@ from typing import Any
 
 from headwater.wire.fields import UUID, Array, Nested
 from headwater.wire.schema import Struct
+from tests.unit.wire.samples import kafkas_fields
 
 _HOMES = (
     "admin.cluster",
@@ -56,7 +57,7 @@ def written(message: Struct, version: int) -> bytes:
 def _values(theirs: Any, message: Struct, version: int) -> dict[str, Any]:
     """Their keywords for our values; their fields stand in the same order under other names."""
     their_fields = [f for f in theirs._struct.fields.values() if f.for_version_q(version)]
-    our_fields = [f for f in message.__schema__.fields if f.versions.holds(version)]
+    our_fields = kafkas_fields(type(message), version)
     return {
         their.name: _value(their, our.type, getattr(message, our.name), version)
         for their, our in zip(their_fields, our_fields, strict=True)

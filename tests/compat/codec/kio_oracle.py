@@ -21,6 +21,7 @@ from kio.static.constants import EntityType
 
 from headwater.wire.fields import UUID, Array, Nested
 from headwater.wire.schema import Struct
+from tests.unit.wire.samples import kafkas_fields
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = 4_000_000_000_000
@@ -59,7 +60,7 @@ def _entity(kind: type[Struct], version: int) -> Any:
 def _built(entity: Any, message: Struct, version: int) -> Any:
     """kio's object; its fields stand in the same order under other names."""
     hints = typing.get_type_hints(entity)
-    our_fields = [f for f in message.__schema__.fields if f.versions.holds(version)]
+    our_fields = kafkas_fields(type(message), version)
     values = {}
     for their, our in zip(dataclasses.fields(entity), our_fields, strict=True):
         said = their.metadata.get("kafka_type", "")

@@ -100,6 +100,22 @@ INTENDED = [
         "Listeners do not change while the broker runs.",
     ),
     Row(
+        "every_broker_config", "keys", "ssl.*.read_only|sasl.*.read_only", ANY, ANY,
+        "Key and trust stores are read again while the broker runs; other keys need a restart.",
+    ),
+    Row(
+        "every_broker_config", "keys", "ssl.*.value", ANY, ANY,
+        "TLS is that of OpenSSL with PEM stores, and TLS 1.2 is used only if it is named.",
+    ),
+    Row(
+        "every_broker_config", "keys", "sasl.enabled.mechanisms.value", "GSSAPI", ANY,
+        "Kerberos is not supported: a SASL listener offers SCRAM unless told otherwise.",
+    ),
+    Row(
+        "every_broker_config", "keys", "ssl.*certificate*", ANY, ANY,
+        "Certificates are no secret: they are shown.",
+    ),
+    Row(
         "every_broker_config", "keys", "socket.listen.backlog.size.value", "50", "1024",
         "Thousands of clients that connect at once are all taken; 50 would leave most to retry.",
     ),

@@ -15,7 +15,7 @@ PATIENCE_S = 30
 
 @pytest.fixture
 def relays() -> Iterator[Relays]:
-    relays = Relays()
+    relays = Relays(dict)
     yield relays
     relays.close()
 

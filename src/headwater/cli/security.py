@@ -1,0 +1,119 @@
+"""`headwater security`: certificates and settings of secured brokers and clients."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from headwater.config.broker import BrokerSettings
+from headwater.config.keys import ConfigError
+from headwater.pki.authority import write_private
+from headwater.pki.secure_folder import SecureFolder, ends_at, pem_of_pkcs12
+from headwater.seams.clock import SystemClock
+from headwater.transport.tls import server_context
+
+dir_option = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="secure",
+    show_default=True,
+    help="The folder of the certificates and settings.",
+)
+
+
+@click.group("security")
+def command() -> None:
+    """Make, check, renew and import certificates and secured settings."""
+
+
+@command.command("init")
+@dir_option
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    help="A name or address of the brokers; may be repeated, clients get the first. "
+    "Default: 127.0.0.1 and localhost.",
+)
+@click.option("--user", "users", multiple=True, help="A user besides admin; may be repeated.")
+@click.option("--port", type=click.IntRange(1, 65535), default=9093, show_default=True)
+def init(folder: Path, hosts: tuple[str, ...], users: tuple[str, ...], port: int) -> None:
+    """Make an authority, certificates of brokers and users, and settings for both.
+
+    Every connection is encrypted, and both sides show a certificate. What is there already stays:
+    run it again to add users.
+    """
+    secure = SecureFolder(folder)
+    for path in secure.make(hosts or ("127.0.0.1", "localhost"), users, port):
+        click.echo(f"made {os.path.relpath(path)}")
+    click.echo(f"start a broker: headwater up --config {os.path.relpath(secure.broker_file)}")
+    user = os.path.relpath(secure.folder / "users" / f"{(users or ('admin',))[0]}.properties")
+    click.echo(f"use it:         headwater --config {user} topics list")
+
+
+@command.command("check")
+@dir_option
+def check(folder: Path) -> None:
+    """Report files that others can read, certificates that end soon, and unusable settings."""
+    secure, now = SecureFolder(folder), _now()
+    problems = list(secure.problems(now))
+    if secure.broker_file.exists():
+        problems += _unusable(secure.broker_file)
+    for store, found in secure.certificates():
+        click.echo(f"{os.path.relpath(store)}: {found.subject}, until {ends_at(found):%Y-%m-%d}")
+    for problem in problems:
+        click.echo(problem, err=True)
+    if problems:
+        raise click.ClickException(f"{len(problems)} problems in {folder}")
+    click.echo("no problems")
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
+
+
+def _unusable(file: Path) -> list[str]:
+    """Return why a broker would not start with the file; empty if it would."""
+    try:
+        settings = BrokerSettings.load(str(file))
+        for listener in settings.listening:
+            tls = settings.tls_of(listener)
+            if tls is not None:
+                server_context(tls)
+    except ConfigError as problem:
+        return [problem.message]
+    return []
+
+
+@command.command("renew")
+@dir_option
+@click.option("--all", "everything", is_flag=True, help="Renew certificates that last longer, too.")
+def renew(folder: Path, everything: bool) -> None:
+    """Sign certificates again that end within 30 days.
+
+    Running brokers use the new ones within seconds, clients when they connect again.
+    """
+    renewed = SecureFolder(folder).renew(_now(), everything=everything)
+    for path in renewed:
+        click.echo(f"renewed {os.path.relpath(path)}")
+    if not renewed:
+        click.echo("nothing ends within 30 days")
+
+
+@command.command("import")
+@click.argument("store", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
+@click.option(
+    "--password",
+    envvar="HEADWATER_STORE_PASSWORD",
+    prompt=True,
+    hide_input=True,
+    show_envvar=True,
+    help="The password of STORE; asked for if it is missing.",
+)
+def import_store(store: Path, out: Path, password: str) -> None:
+    """Convert a PKCS12 key store or trust store to PEM."""
+    write_private(out, pem_of_pkcs12(store, password))
+    click.echo(f"made {out}")
