@@ -79,8 +79,3 @@ def test_a_mistyped_option_is_refused_when_the_table_is_loaded(read, topic):
 def test_what_a_batch_cannot_do_is_said_by_the_query(read, topic):
     with pytest.raises(PySparkException, match="startingOffsets of a batch query cannot be latest"):
         read(topic(), startingOffsets="latest").count()
-
-
-def test_security_is_refused_with_a_clear_word(read, topic):
-    with pytest.raises(PySparkException, match="TLS is not served yet"):
-        read(topic(), **{"kafka.security.protocol": "SSL"}).count()

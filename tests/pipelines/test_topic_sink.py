@@ -1,5 +1,6 @@
 """Writing to topics from Spark: what is written, how often, and what is refused."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,8 +164,10 @@ def test_a_batch_of_foreach_batch_is_written_once_however_often_it_comes(spark, 
             batch_id=batch_id,
         )
 
-    for batch_id in (0, 0, 1, 1, 0):
+    for batch_id in (0, 0, 1, 1):
         run(batch_id)
+    with pytest.raises(PySparkException, match=r"StaleCheckpointError: .*is back at batch 0"):
+        run(0)
     run(0, query="another")
     run(0, target=other)
     assert len(committed_of(bootstrap, name)) == 60
@@ -224,6 +227,24 @@ def test_a_driver_that_another_one_has_replaced_fails_and_names_its_query(
     with pytest.raises(PySparkException, match=f"query {query.id} is fenced.*stop one of the two"):
         query.awaitTermination(PATIENCE_S)
     assert committed_of(bootstrap, target) == [b"0", b"1"]
+
+
+def test_an_older_copy_of_a_checkpoint_is_refused_before_rows_are_lost(
+    copy, topic, produce, bootstrap, tmp_path
+):
+    source, target = topic("source"), topic("target")
+    checkpoint, older = tmp_path / "checkpoint", tmp_path / "older"
+    for count, values in enumerate((["a"], ["b"], ["c"])):
+        produce(source, values)
+        copy(source, target, checkpoint=checkpoint)
+        if count == 0:
+            shutil.copytree(checkpoint, older)
+    produce(source, ["d"])
+    with pytest.raises(PySparkException, match="restore the newest checkpoint"):
+        copy(source, target, checkpoint=older)
+    assert committed_of(bootstrap, target) == [b"a", b"b", b"c"]
+    copy(source, target, checkpoint=checkpoint)
+    assert committed_of(bootstrap, target) == [b"a", b"b", b"c", b"d"]
 
 
 def test_rows_that_no_broker_takes_fail_the_write_with_the_reason(spark, write, topic, bootstrap):

@@ -39,6 +39,12 @@ class QueryFencedError(ClientError):
     CODE = E.PRODUCER_FENCED
 
 
+class StaleCheckpointError(ClientError):
+    """The checkpoint of the query is older than what the query has written."""
+
+    CODE = E.INVALID_RECORD
+
+
 class Opening(NamedTuple):
     """What a task needs to know before it writes to a topic."""
 
@@ -70,6 +76,7 @@ class Ledger:
     ) -> Opening:
         """Begin to write a batch without transactions and mark it in the group."""
         mark, starts = self._begin(topic, partitions)
+        self._not_stale(topic, mark, origin.batch)
         found = prior_writes(mark, origin.batch, run, attempt)
         if found is not PriorWrites.EVERYTHING and (
             mark is None or mark.batch < origin.batch or mark.transactional
@@ -146,6 +153,7 @@ class Ledger:
         """
         mark, starts = self._begin(topic, partitions)
         self._unfenced(topic, mark, run)
+        self._not_stale(topic, mark, origin.batch)
         found = untold_writes(mark, origin.batch)
         if found is not PriorWrites.EVERYTHING and (
             mark is None or mark.batch < origin.batch or mark.run != run
@@ -177,6 +185,19 @@ class Ledger:
         if mark is not None and run in mark.earlier:
             raise self._fenced(topic, mark)
         return mark
+
+    def _not_stale(self, topic: str, mark: Mark | None, batch: int) -> None:
+        """Refuse a batch before the last one: Spark repeats none but the last.
+
+        An older copy of a checkpoint plans its batches again, perhaps with other rows. To skip them
+        as written would lose those rows.
+        """
+        if mark is not None and mark.batch > batch:
+            raise StaleCheckpointError(
+                f"query {self._query} has written batch {mark.batch} to topic {topic}, and its "
+                f"checkpoint is back at batch {batch}: restore the newest checkpoint, or use a new one, "
+                f"which writes every row again"
+            )
 
     def _fenced(self, topic: str, mark: Mark) -> QueryFencedError:
         return QueryFencedError(

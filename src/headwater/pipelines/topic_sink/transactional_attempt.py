@@ -23,7 +23,13 @@ from headwater.client.producer.blocking import Producer
 from headwater.client.producer.bulk import SentMany, table_column
 from headwater.client.producer.futures import SendFuture
 from headwater.errors import E, KafkaError
-from headwater.pipelines.topic_sink.ledger import Ledger, QueryFencedError, part_group, part_place
+from headwater.pipelines.topic_sink.ledger import (
+    Ledger,
+    QueryFencedError,
+    StaleCheckpointError,
+    part_group,
+    part_place,
+)
 from headwater.pipelines.topic_sink.origin import (
     FoundRecords,
     PartEntry,
@@ -213,7 +219,7 @@ class TransactionalAttempt:
 
     def _failed(self, problem: KafkaError) -> None:
         """Return if another attempt has done the work; raise an error otherwise."""
-        if isinstance(problem, QueryFencedError | TopicWriteError):
+        if isinstance(problem, QueryFencedError | StaleCheckpointError | TopicWriteError):
             raise problem
         if _is_fenced(problem) and self._await_other_attempt():
             self._done_elsewhere = True

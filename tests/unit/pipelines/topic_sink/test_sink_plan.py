@@ -74,7 +74,7 @@ def test_kafka_options_are_settings_of_the_producer_and_others_take_what_they_kn
         ({**SERVERS, "originQuery": "q", "originBatch": "third"}, "the number of a batch"),
         ({**SERVERS, "kafka.enable.idempotence": "false"}, "must be true"),
         ({**SERVERS, "kafka.transactional.id": "x"}, "transactional.id cannot be set"),
-        ({**SERVERS, "kafka.sasl.mechanism": "PLAIN"}, "sasl_mechanism cannot be set"),
+        ({**SERVERS, "kafka.sasl.mechanism": "PLAIN"}, "set security.protocol=SASL_SSL"),
         ({**SERVERS, "kafka.security.protocol": "SASL_SSL"}, "security"),
         ({**SERVERS, "kafka.acks": "1"}, "kafka.acks must be all"),
         ({**SERVERS, "kafka.linger": "1"}, "did you mean linger_ms"),

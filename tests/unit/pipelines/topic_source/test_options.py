@@ -72,18 +72,21 @@ def test_client_settings_are_passed_on_and_checked():
     refused(lambda: batch(**{"kafka.isolation.levle": "x"}), "isolation_level")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("kafka.security.protocol", "SASL_SSL"),
-        ("kafka.security.protocol", "SSL"),
-        ("kafka.sasl.mechanism", "PLAIN"),
-        ("kafka.sasl.jaas.config", "x"),
-        ("kafka.ssl.truststore.location", "/x"),
-    ],
-)
-def test_security_is_refused_until_brokers_serve_it(name, value):
-    refused(lambda: batch(**{name: value}), "is not served yet", "PLAINTEXT")
+def test_tls_is_passed_on():
+    found = batch(**{"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/x"})
+    assert found.client["security_protocol"] == "SSL"
+    assert found.client["ssl_truststore_location"] == "/x"
+
+
+def test_a_login_reaches_the_clients():
+    login = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule "
+        'required username="alice" password="secret";',
+    }
+    assert batch(**login).client["sasl_mechanism"] == "PLAIN"
+    refused(lambda: batch(**{**login, "kafka.sasl.jaas.config": "x"}), "login configuration")
 
 
 def test_plaintext_may_be_said():
