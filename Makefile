@@ -31,6 +31,7 @@ docs: setup               ## the site, into .cache/site; a broken link or a page
 
 bench: peers              ## speed and size, as ratios to references in the same run
 	$(BIN)/python -m benchmarks.load
+	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.cluster
 	$(BIN)/python -m benchmarks.stalls
 	$(BIN)/python -m benchmarks.clients.produce
@@ -41,6 +42,7 @@ bench: peers              ## speed and size, as ratios to references in the same
 	$(BIN)/python -m benchmarks.pipelines
 
 sim: setup                ## simulated schedules: one broker and its disk, whole clusters (SEEDS=2000)
+	$(BIN)/python -m tools.simulate images --images $(or $(IMAGES),200000)
 	$(BIN)/python -m tools.simulate disks --seeds $(or $(SEEDS),2000)
 	$(BIN)/python -m tools.simulate clusters --seeds $(or $(SEEDS),2000)
 

@@ -41,7 +41,7 @@ NOT_CODE = {
 }
 """Languages of blocks that are not run, and why."""
 _ENDLESS = re.compile(r"headwater (collect|pipeline run .*--continuous|consume .*--follow)")
-_PORTS = ("9092", "8080")
+_PORTS = ("9092", "8080", "9404")
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"(?:#|--|//) ([\w./-]+\.(?:py|sql|yml|json))\n")
@@ -114,9 +114,10 @@ class Reader:
         self.ready = ""
 
     def __enter__(self) -> "Reader":
-        up = f"headwater up --port {self.ports['9092']}"
+        metrics = f"metrics.listener=127.0.0.1:{self.ports['9404']}"
+        up = f"headwater up --port {self.ports['9092']} -o {metrics}"
         output = self.start(up, [f"headwater is ready at {self.bootstrap} (data in ...)"])
-        self.ready = output.replace(self.ports["9092"], "9092")
+        self.ready = output
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -204,7 +205,7 @@ class Reader:
         if line.startswith(tuple(NOT_RUN)) or _CLUSTER in line:
             return
         if line.startswith("headwater up"):  # it is running
-            output = self.ready.replace("9092", self.ports["9092"])
+            output = self.ready
         elif _ENDLESS.match(line) and "--once" not in line:
             output = self.start(line, command.shown or ["..."])
         else:

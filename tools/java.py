@@ -17,6 +17,7 @@ SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-
 
 _T = "org.apache.kafka.tools."
 TOOLS: Mapping[str, str] = {
+    "kafka-acls": _T + "AclCommand",
     "kafka-broker-api-versions": _T + "BrokerApiVersionsCommand",
     "kafka-cluster": _T + "ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",

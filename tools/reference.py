@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from headwater.broker.monitoring.metric_table import METRICS
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import INT32_MAX, INT64_MAX, Key
 from headwater.config.topic import TopicSettings
@@ -96,9 +97,39 @@ def apis_page() -> str:
     )
 
 
+def metrics_page() -> str:
+    """Return the page with every metric, and the MBeans of Kafka that it stands for."""
+    rows = (
+        [
+            _code(row.name),
+            row.kind,
+            ", ".join(map(_code, row.labels)),
+            row.help,
+            _code(row.mbean) if row.mbean else "",
+        ]
+        for row in METRICS
+    )
+    return "\n".join(
+        [
+            "# Metrics\n",
+            _NOTE,
+            "What a broker shows at `/metrics`, see [monitoring](../operations/monitoring.md). The "
+            "last column has the MBean of a Kafka broker (or consumer) with the same meaning; an "
+            "attribute follows after a space. Where Kafka has a rate, take `rate()` of the counter "
+            "here.\n",
+            _table(("name", "type", "labels", "what it says", "Kafka's MBean"), rows),
+        ]
+    )
+
+
 def pages() -> dict[str, str]:
     """File name to content."""
-    return {"configs.md": configs_page(), "errors.md": errors_page(), "apis.md": apis_page()}
+    return {
+        "configs.md": configs_page(),
+        "errors.md": errors_page(),
+        "apis.md": apis_page(),
+        "metrics.md": metrics_page(),
+    }
 
 
 def outdated() -> list[str]:

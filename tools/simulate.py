@@ -1,6 +1,7 @@
 """Simulated schedules by the thousand: `python -m tools.simulate clusters --seeds 2000`.
 
-`disks` runs one broker through crashes, power cuts and failing disks; `clusters` runs three brokers,
+`images` plays with the storage code and starts it from a crash image at each file operation, until
+`--images` are checked; it prints how many of each kind. `disks` runs one broker through crashes, power cuts and failing disks; `clusters` runs three brokers,
 ZooKeeper and the real clients through crashes, partitions and pauses. For a seed that breaks a
 promise, it prints what broke and, for clusters, the shortest schedule that still breaks it;
 `--seed S --trace FILE` runs it again and writes all events to a file.
@@ -10,6 +11,7 @@ promise, it prints what broke and, for clusters, the shortest schedule that stil
 """
 
 import argparse
+import logging
 import os
 import statistics
 import subprocess
@@ -18,16 +20,20 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from simulator.bugs import BUGS, simulate_buggy
 from simulator.cluster_bugs import CLUSTER_BUGS, simulate_buggy_cluster
 from simulator.cluster_run import ClusterVerdict, simulate_cluster
+from simulator.images.mistakes import MISTAKES
+from simulator.images.run import PlayVerdict, run_mistaken_play, run_play
 from simulator.run import Verdict, simulate
 from simulator.shrinking import shortest
 
 SLOWEST = 5
+PLAYS_AT_ONCE = 32
 PROGRESS = 100
 """The number of schedules between two progress lines of a long run."""
 FINDS = 3
@@ -53,6 +59,8 @@ class Ran(NamedTuple):
 def main() -> int:
     """Run the requested seeds; return 1 if a promise was broken."""
     options = _options()
+    if options.world == "images":
+        return _check_images(options)
     if options.digests:
         return _print_digests(options.world, options.digests)
     if options.hunt:
@@ -94,12 +102,15 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.simulate", description=__doc__)
-    parser.add_argument("world", choices=("disks", "clusters"))
+    parser.add_argument("world", choices=("images", "disks", "clusters"))
+    parser.add_argument("--images", type=int, default=20_000, help="how many crash images")
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run only this one and tell about it")
     parser.add_argument(
-        "--buggy", choices=[*BUGS, *CLUSTER_BUGS], help="plant this bug, to see that it is found"
+        "--buggy",
+        choices=[*BUGS, *CLUSTER_BUGS, *MISTAKES],
+        help="plant this bug, to see that it is found",
     )
     parser.add_argument("--hunt", action="store_true", help="count schedules until a bug is found")
     parser.add_argument("--hash-seeds", action="store_true", help="compare traces")
@@ -108,6 +119,37 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     parser.add_argument("--trace", type=Path, help="write the last run's events to this file")
     return parser.parse_args()
+
+
+def _check_images(options: argparse.Namespace) -> int:
+    """Check crash images from play `--first` (or `--seed`) on; return 1 if one is wrong."""
+    began, images, operations, broken = time.perf_counter(), Counter[str](), 0, 0
+    plan = partial(_play, buggy=options.buggy)
+    first = options.first if options.seed is None else options.seed
+    count = PLAYS_AT_ONCE if options.seed is None else 1
+    seeds = range(first, first)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        while images.total() < options.images and (options.seed is None or not seeds):
+            seeds = range(seeds.stop, seeds.stop + count)
+            for verdict in pool.map(plan, seeds):
+                images.update(verdict.images)
+                operations += verdict.operations
+                broken += bool(verdict.complaints)
+                for complaint in verdict.complaints:
+                    _say(f"play {verdict.seed}: {complaint}")
+            _say(f"{images.total()} images, plays {first} to {seeds[-1]}, {broken} broken")
+    took = time.perf_counter() - began
+    _say(
+        f"{images.total()} images before {operations} operations of plays {first} to {seeds[-1]}, "
+        f"{broken} plays broken, {took:.1f} s"
+    )
+    _say("images: " + ", ".join(f"{kind} {count}" for kind, count in images.most_common()))
+    return 1 if broken else 0
+
+
+def _play(seed: int, buggy: str | None) -> PlayVerdict:
+    logging.disable(logging.CRITICAL)  # thousands of starts find damage
+    return run_mistaken_play(seed, buggy) if buggy else run_play(seed)
 
 
 def _hunt(names: list[str], most: int) -> int:

@@ -37,6 +37,7 @@ UNCALLED: dict[str, str] = {
     "buffer_updated": _ASYNCIO,
     "pause_writing": _ASYNCIO,
     "resume_writing": _ASYNCIO,
+    "eof_received": _ASYNCIO,
     "format_commands": _CLICK,
     "get_command": _CLICK,
     "capture_signals": "uvicorn calls it",

@@ -170,6 +170,7 @@ class HeadwaterCluster(ThreeBrokers):
                 folder=str(self.home / str(broker)),
                 client_port=port,
                 broker_port=unused_port(),
+                metrics_port=unused_port(),
             )
             self.brokers[broker] = broker_process({**self._settings, **node})
         self.port = self._ports[1]

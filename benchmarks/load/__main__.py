@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatch
 
-from benchmarks.load import clients, cold_read, lifecycle, recovery, report, rounds
+from benchmarks.load import clients, cold_read, lifecycle, metrics, recovery, report, rounds
 from benchmarks.load.cases import CASES
 from benchmarks.load.rounds import Samples, Scale
 from benchmarks.load.servers import SERVERS, Broker, Server
@@ -28,6 +28,7 @@ _ALONE: dict[str, Callable[[Scale], list[Figure]]] = {
     "partitions": lifecycle.many_partitions,
     "cold-read": cold_read.cold_read,
     "recovery": recovery.recovery,
+    "metrics": metrics.metrics,
 }
 
 

@@ -7,6 +7,7 @@ that a load needs and nothing else.
 
 import struct
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import crc32c
@@ -50,15 +51,26 @@ def _varint(value: int) -> bytes:
     return _uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
-def _record(offset_delta: int, value: bytes) -> bytes:
-    body = b"\x00\x00" + _varint(offset_delta) + b"\x01" + _varint(len(value)) + value + b"\x00"
+def _record(offset_delta: int, value: bytes, key: bytes | None = None) -> bytes:
+    named = b"\x01" if key is None else _varint(len(key)) + key
+    body = b"\x00\x00" + _varint(offset_delta) + named + _varint(len(value)) + value + b"\x00"
     return _varint(len(body)) + body
 
 
 def batch(records: int, value_bytes: int, producer: Producer = NOBODY) -> bytes:
     """A batch of `records` equal records without keys, of this moment's time."""
     value = b"x" * value_bytes
-    body = b"".join(_record(i, value) for i in range(records))
+    return _batch([_record(i, value) for i in range(records)], producer)
+
+
+def keyed_batch(keys: Sequence[bytes], value_bytes: int) -> bytes:
+    """A batch with a record for each key, of this moment's time."""
+    value = b"x" * value_bytes
+    return _batch([_record(i, value, key) for i, key in enumerate(keys)], NOBODY)
+
+
+def _batch(encoded: Sequence[bytes], producer: Producer) -> bytes:
+    records, body = len(encoded), b"".join(encoded)
     now_ms = time.time_ns() // 1_000_000
     sequence = -1 if producer.producer_id < 0 else 0
     length = _BATCH.size - 12 + len(body)

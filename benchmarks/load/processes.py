@@ -20,6 +20,14 @@ def resident_mebibytes(pid: int) -> float:
     raise ProcessLookupError(pid)
 
 
+def private_bytes(pid: int) -> int:
+    """Resident memory that is not a page of a file."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise ProcessLookupError(pid)
+
+
 def bytes_read_from_disk(pid: int) -> int:
     """Bytes that the process caused to be fetched from storage."""
     for line in Path(f"/proc/{pid}/io").read_text().splitlines():

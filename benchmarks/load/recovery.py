@@ -57,10 +57,10 @@ def _after_kill(scale: Scale, case: str, tail: bytes, *, at_most_seconds: float)
         topic = server.fresh_topic(1)
         server.fill(topic, 0, bulk, filling.bulk_copies)
         _fill_until_flushed(server, topic, filling)
-        missing = _DIRTY - filling.dirty_bytes(_recovery_point(server, topic))
+        missing = _DIRTY - filling.dirty_bytes(recovery_point(server, topic))
         filling.tail_copies = max(missing // len(tail), 1)
         server.fill(topic, 0, tail, filling.tail_copies, connections=10)
-        dirty = filling.dirty_bytes(_recovery_point(server, topic))
+        dirty = filling.dirty_bytes(recovery_point(server, topic))
         server.stop(signal.SIGKILL)
         seconds = seconds_to_first_acknowledgement(server, topic)
         scanned = _scanned_bytes(server)
@@ -77,7 +77,7 @@ def _after_kill(scale: Scale, case: str, tail: bytes, *, at_most_seconds: float)
     ]
 
 
-def _recovery_point(server: Headwater, topic: Topic) -> int:
+def recovery_point(server: Headwater, topic: Topic) -> int:
     """The flushed end as the checkpoint file has it: lines of topic, partition, offset."""
     path = server.data / "recovery-point-offset-checkpoint"
     lines = path.read_text().splitlines() if path.exists() else []
@@ -91,7 +91,7 @@ def _recovery_point(server: Headwater, topic: Topic) -> int:
 def _fill_until_flushed(server: Headwater, topic: Topic, filling: _Filling) -> None:
     """Goes on with the bulk until a flush leaves next to nothing dirty: the tail is the case's."""
     deadline = time.perf_counter() + _FLUSH_TIMEOUT
-    while filling.dirty_bytes(_recovery_point(server, topic)) > _NEARLY_CLEAN:
+    while filling.dirty_bytes(recovery_point(server, topic)) > _NEARLY_CLEAN:
         if time.perf_counter() > deadline:
             raise TimeoutError("the recovery point did not follow the log")
         copies = _STEP // len(filling.bulk)

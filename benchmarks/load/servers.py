@@ -146,6 +146,11 @@ class Broker(Server):
 
     topics: Topics
 
+    @property
+    @abstractmethod
+    def data(self) -> Path:
+        """The broker's log directory."""
+
     def fresh_topic(self, partitions: int) -> Topic:
         """Creates a topic and waits for its leaders."""
         return self.topics.create(partitions, TOPIC_SETTINGS)
@@ -188,8 +193,13 @@ class Kafka(Broker):
     name = "kafka"
     warms_up = True
 
-    def __init__(self) -> None:
-        self._kafka = ApacheKafka()
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._kafka = ApacheKafka(settings)
+
+    @property
+    def data(self) -> Path:
+        """The broker's log directory."""
+        return self._kafka.log_dir
 
     def __enter__(self) -> Self:
         self._kafka.__enter__()
@@ -212,8 +222,13 @@ class Headwater(Broker):
 
     name = "headwater"
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._settings = dict(settings or {})
+        self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
 
@@ -265,7 +280,11 @@ class Headwater(Broker):
             command += ["-o", f"{key}={value}"]
         self._errors = self.messages.open("w")
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=self._errors, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=self._environment,
         )
         self.pid = self._process.pid
 

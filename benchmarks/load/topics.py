@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.load.asking import ask
@@ -33,6 +33,19 @@ class Topics:
             done.result()
         self.wait_until_led(name, partitions)
         return Topic(name, self._topic_id(name), partitions)
+
+    def configure(self, topic: Topic, settings: Mapping[str, str]) -> None:
+        """Changes configs of a topic."""
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC,
+            topic.name,
+            incremental_configs=[
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                for name, value in settings.items()
+            ],
+        )
+        for done in self._admin.incremental_alter_configs([resource]).values():
+            done.result(_TIMEOUT)
 
     def wait_until_led(self, name: str, partitions: int) -> None:
         """Returns when every partition of the topic can be written."""

@@ -117,3 +117,10 @@ def test_connections_go_to_the_servers_in_turn():
         generator.run(load, [one.port, other.port], [one.pid, other.pid])
         sizes = [(server.home / "log").stat().st_size for server in (one, other)]
     assert sizes == [3 * len(batch), 2 * len(batch)]
+
+
+def test_a_keyed_batch_has_a_record_for_each_key():
+    batch = encode.keyed_batch([b"a", b"bc", b"a"], 100)
+    assert crc32c(batch[CRC_START:]) == int.from_bytes(batch[CRC_START - 4 : CRC_START])
+    found = [(record.key, record.value) for record in decode_records(batch)]
+    assert found == [(key, b"x" * 100) for key in (b"a", b"bc", b"a")]

@@ -1,0 +1,1 @@
+"""Measures what storage does besides appending: compaction, syncing, indexes, verification."""
