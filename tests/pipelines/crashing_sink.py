@@ -13,6 +13,8 @@ from itertools import islice
 import headwater
 from headwater.pipelines.datasource import HeadwaterDataSource
 from headwater.pipelines.session import spark_session
+from headwater.pipelines.topic_sink.ledger import Ledger
+from headwater.pipelines.topic_sink.origin import RecordOrigin
 from headwater.pipelines.topic_sink.topic_sink import TopicStreamWriter
 
 DRIVER = os.getpid()
@@ -23,12 +25,22 @@ def die() -> None:
     os._exit(1)  # workers have a group of their own
 
 
-def until_stored(bootstrap: str, topic: str, isolation: str) -> None:
-    with headwater.Consumer(bootstrap_servers=bootstrap, isolation_level=isolation) as consumer:
+def until_stored(bootstrap: str, topic: str) -> None:
+    with headwater.Consumer(
+        bootstrap_servers=bootstrap, isolation_level="read_uncommitted"
+    ) as consumer:
         places = [(topic, number) for number in consumer.partitions_for(topic)]
         consumer.assign(places)
         consumer.seek_to_beginning()
         while not consumer.poll(5):
+            pass
+
+
+def until_committed(bootstrap: str, topic: str, query: str) -> None:
+    """Wait for the first task's transaction; its records may be behind this task's open one."""
+    with headwater.Admin(bootstrap_servers=bootstrap) as admin:
+        ledger = Ledger(admin, query)
+        while ledger.part_entry(RecordOrigin(query, 0, 0), topic, stable=False) is None:
             pass
 
 
@@ -41,14 +53,15 @@ class DiesWriting(TopicStreamWriter):
         context = TaskContext.get()
         if context.attemptNumber() and context.partitionId() == 0:
             return super().write(iterator)
-        return super().write(self.interrupted(iterator, context.attemptNumber()))
+        return super().write(self.interrupted(iterator, context))
 
-    def interrupted(self, iterator, attempt):
+    def interrupted(self, iterator, context):
         yield from islice(iterator, 2)
         place = self._plan.client["bootstrap_servers"], self._plan.topic
-        until_stored(*place, "read_committed" if attempt else "read_uncommitted")
-        if attempt:
+        if context.attemptNumber():
+            until_committed(*place, context.getLocalProperty("sql.streaming.queryId"))
             die()
+        until_stored(*place)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
