@@ -11,9 +11,10 @@ run: setup                ## a broker, an evening of events, the reference pipel
 
 test: peers check         ## everything: checks, unit, property, simulation, integration, real clients
 	$(BIN)/python -m tools.side_by_side \
-	  spark $(BIN)/pytest tests/pipelines $(ORDER) --override-ini=cache_dir=.cache/pytest-spark -- \
+	  spark $(BIN)/pytest tests/pipelines tests/docs $(ORDER) --override-ini=cache_dir=.cache/pytest-spark -- \
 	  live $(BIN)/pytest tests/integration tests/clients tests/compat $(ORDER) --override-ini=cache_dir=.cache/pytest-live -- \
-	  rest $(BIN)/pytest --ignore=tests/pipelines --ignore=tests/integration --ignore=tests/clients --ignore=tests/compat $(ORDER) \
+	  rest $(BIN)/pytest $(ORDER) \
+	    $(addprefix --ignore=tests/,pipelines docs integration clients compat) \
 	    -W error::ResourceWarning
 
 test-fast: setup          ## unit tests, scenarios and properties, in about two minutes

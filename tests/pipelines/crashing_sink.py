@@ -25,22 +25,12 @@ def die() -> None:
     os._exit(1)  # workers have a group of their own
 
 
-def until_stored(bootstrap: str, topic: str) -> None:
-    with headwater.Consumer(
-        bootstrap_servers=bootstrap, isolation_level="read_uncommitted"
-    ) as consumer:
+def until_stored(bootstrap: str, topic: str, isolation: str) -> None:
+    with headwater.Consumer(bootstrap_servers=bootstrap, isolation_level=isolation) as consumer:
         places = [(topic, number) for number in consumer.partitions_for(topic)]
         consumer.assign(places)
         consumer.seek_to_beginning()
         while not consumer.poll(5):
-            pass
-
-
-def until_committed(bootstrap: str, topic: str, query: str) -> None:
-    """Wait for the first task's transaction; its records may be behind this task's open one."""
-    with headwater.Admin(bootstrap_servers=bootstrap) as admin:
-        ledger = Ledger(admin, query)
-        while ledger.part_entry(RecordOrigin(query, 0, 0), topic, stable=False) is None:
             pass
 
 
@@ -51,18 +41,35 @@ class DiesWriting(TopicStreamWriter):
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        if context.attemptNumber() and context.partitionId() == 0:
+        if not context.attemptNumber():
+            return super().write(self.killed(iterator))
+        if context.partitionId() == 0:
             return super().write(iterator)
-        return super().write(self.interrupted(iterator, context))
+        return super().write(
+            self.left_open(iterator, context.getLocalProperty("sql.streaming.queryId"))
+        )
 
-    def interrupted(self, iterator, context):
+    def killed(self, iterator):
         yield from islice(iterator, 2)
-        place = self._plan.client["bootstrap_servers"], self._plan.topic
-        if context.attemptNumber():
-            until_committed(*place, context.getLocalProperty("sql.streaming.queryId"))
-            die()
-        until_stored(*place)
+        until_stored(*self._place, "read_uncommitted")
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def left_open(self, iterator, query):
+        """Write only after the other task has committed: its rows would be behind an open transaction."""
+        bootstrap, topic = self._place
+        with headwater.Admin(bootstrap_servers=bootstrap) as admin:
+            ledger = Ledger(admin, query)
+            while ledger.part_entry(RecordOrigin(query, 0, 0), topic, stable=False) is None:
+                pass
+            yield from islice(iterator, 2)
+            while not ledger.is_writing(RecordOrigin(query, 0, 1)):
+                pass
+        until_stored(bootstrap, topic, "read_committed")
+        die()
+
+    @property
+    def _place(self):
+        return self._plan.client["bootstrap_servers"], self._plan.topic
 
 
 class DiesCommitting(TopicStreamWriter):

@@ -95,6 +95,7 @@ class TcpListener:
         self._socket.close()
         for greeting in [*self._greeted, *self._ready]:
             greeting.drop(None)
+        self._ready.clear()
 
     # -- accepting
 
