@@ -33,6 +33,7 @@ docs: setup               ## the site, into .cache/site; a broken link or a page
 bench: peers              ## speed and size, as ratios to references in the same run
 	$(BIN)/python -m benchmarks.load
 	$(BIN)/python -m benchmarks.storage
+	$(BIN)/python -m benchmarks.security
 	$(BIN)/python -m benchmarks.cluster
 	$(BIN)/python -m benchmarks.stalls
 	$(BIN)/python -m benchmarks.clients.produce

@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.load.build import program
 
 Frame = tuple[bytes, list[int]]
+_LOGIN = ("user", "password")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Sample:
         """Microseconds of server CPU for one request."""
         return self.cpu_seconds / self.requests * 1e6
 
+    @property
+    def cpu_us_per_byte(self) -> float:
+        """Microseconds of server CPU for one byte of record batches."""
+        return self.cpu_seconds / self.bytes * 1e6
+
 
 @dataclass(frozen=True)
 class Load:
@@ -58,13 +64,19 @@ class Load:
     fetch_end: int = 0
     batch_bytes: int = 0
     batch_records: int = 0
+    tls: bool = False
+    user: str = ""
+    password: str = ""
 
     def options(self) -> list[str]:
         """The command line without the server and the plan."""
         numbers = ("connections", "depth", "seconds", "warmup", "requests", "rate")
         fetch = ("fetch_end", "batch_bytes", "batch_records")
         words = [f"--{n.replace('_', '-')}={getattr(self, n)}" for n in numbers + fetch]
-        return words + [f"--{flag}" for flag in ("idempotent", "once") if getattr(self, flag)]
+        words += [f"--{name}={value}" for name in _LOGIN if (value := getattr(self, name))]
+        return words + [
+            f"--{flag}" for flag in ("idempotent", "once", "tls") if getattr(self, flag)
+        ]
 
 
 class LoadFailed(Exception):
@@ -90,7 +102,7 @@ class RunningLoad:
         _write_plan(plan, load.frames)
         server = [f"--port={_listed(port)}", f"--server-pid={_listed(pid)}", f"--plan={plan}"]
         self._process = subprocess.Popen(
-            [str(program("load")), *server, *load.options()],
+            [str(program("load", tls=load.tls)), *server, *load.options()],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 
-from benchmarks.load import generator
 from benchmarks.load.cases import Case, Produce
 from benchmarks.load.generator import LoadFailed, Sample
 from benchmarks.load.servers import Server
@@ -65,7 +64,7 @@ def _run_once(case: Case, server: Server, seconds: float, warmup: float) -> Samp
         touch_memory()
     load = replace(case.load(server, topic), seconds=seconds, warmup=max(warmup, case.settling))
     try:
-        sample = generator.run(load, server.port, server.pid)
+        sample = server.measure(load)
         server.check(topic)
         return sample
     finally:

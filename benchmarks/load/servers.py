@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, ClassVar, Self
@@ -25,7 +25,7 @@ from benchmarks.load import encode, generator
 from benchmarks.load.asking import ask
 from benchmarks.load.build import program
 from benchmarks.load.encode import Producer, Topic
-from benchmarks.load.generator import LoadFailed
+from benchmarks.load.generator import Load, LoadFailed, Sample
 from benchmarks.load.topics import Topics
 from headwater.log.verify import verify_log
 
@@ -69,6 +69,10 @@ class Server(ABC):
     @abstractmethod
     def producer(self) -> Producer:
         """An idempotent producer that the server will accept."""
+
+    def measure(self, load: Load) -> Sample:
+        """Puts a load on the server."""
+        return generator.run(load, self.port, self.pid)
 
     def check(self, topic: Topic) -> None:  # noqa: B027 - most servers' files are not ours to judge
         """Raises LoadFailed if the files of the topic are not what was acknowledged."""
@@ -167,7 +171,7 @@ class Broker(Server):
     ) -> None:
         """Appends the batch `copies` times to one partition."""
         frame = encode.produce_request(7, 1, topic, [partition], batch)
-        load = generator.Load((frame,), connections=connections, depth=5, requests=copies)
+        load = Load((frame,), connections=connections, depth=5, requests=copies)
         generator.run(load, self.port, self.pid)
 
     def drop(self, topic: Topic) -> None:
@@ -193,8 +197,10 @@ class Kafka(Broker):
     name = "kafka"
     warms_up = True
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self._kafka = ApacheKafka(settings)
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, ports: Sequence[int] = ()
+    ) -> None:
+        self._kafka = ApacheKafka(settings, ports=ports)
 
     @property
     def data(self) -> Path:

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "crc32c.h"
+#include "stream.h"
 #include "wire.h"
 
 enum { EVENTS = 256, HEAD = 16 << 10, SCRATCH = 512 << 10, FEWEST_ANSWERS = 50, NODES = 16 };
@@ -39,7 +40,7 @@ struct frame {
 };
 
 struct connection {
-    int fd;
+    struct stream stream;
     const struct frame *frame;
     uint8_t *ring;       /* `depth` copies of the frame, one for each request in flight */
     uint64_t *queued_at; /* by slot of the ring, nanoseconds */
@@ -59,7 +60,8 @@ static struct {
     int64_t fetch_end, batch_records;
     uint32_t batch_bytes;
     int servers[NODES], server_count;
-    bool idempotent, once;
+    bool idempotent, once, tls;
+    const char *user, *password; /* for a login with SASL/PLAIN before the first request */
 } options = {.host = "127.0.0.1", .connections = 1, .depth = 1, .seconds = 1};
 
 static struct frame *frames;
@@ -254,7 +256,7 @@ static void watch(struct connection *c, int operation, bool write_too)
 {
     struct epoll_event event = {.events = EPOLLIN | (write_too ? EPOLLOUT : 0), .data.ptr = c};
     c->wants_write = write_too;
-    if (epoll_ctl(epoll_fd, operation, c->fd, &event))
+    if (epoll_ctl(epoll_fd, operation, c->stream.fd, &event))
         die("epoll_ctl");
 }
 
@@ -266,7 +268,7 @@ static void send_queued(struct connection *c)
     bool full = false;
     while (!full && c->sent_bytes < c->queued * size) {
         size_t from = c->sent_bytes % ring;
-        ssize_t n = send(c->fd, c->ring + from, size - from % size, MSG_NOSIGNAL);
+        ssize_t n = stream_send(&c->stream, c->ring + from, size - from % size);
         if (n < 0 && errno != EAGAIN)
             fail("the server closed a connection while we sent", errno);
         full = n < 0;
@@ -383,10 +385,12 @@ static void answered(struct connection *c, uint64_t now)
     c->got = 0;
 }
 
-static void receive(struct connection *c)
+/* What one call gives; returns whether there was anything. */
+static bool receive_some(struct connection *c)
 {
     static uint8_t scratch[SCRATCH];
-    ssize_t n = recv(c->fd, scratch, sizeof scratch, 0);
+    ssize_t n = stream_receive(&c->stream, scratch, sizeof scratch);
+    bool any = n > 0;
     if (n == 0 || (n < 0 && errno != EAGAIN))
         fail("the server closed a connection", (long)c->answered);
     uint64_t now = now_ns();
@@ -402,9 +406,61 @@ static void receive(struct connection *c)
         if (c->got > 4 && c->got == 4 + load_be(c->head, 4))
             answered(c, now);
     }
+    return any;
+}
+
+static void receive(struct connection *c)
+{
+    while (receive_some(c) && stream_has_more(&c->stream))
+        ;
 }
 
 /* ---- the run ---------------------------------------------------------------------------- */
+
+/* Sends a request of a few bytes and waits for its answer, whose error code must be 0. */
+static void ask(struct stream *s, int key, const char *client, const uint8_t *body, size_t size)
+{
+    uint8_t frame[512], *p = frame + 4;
+    size_t name = strlen(client), got = 0, whole = 4;
+    store_be(p, (uint64_t)key, 2);
+    store_be(p + 2, 1, 2); /* the version */
+    store_be(p + 4, 0, 4); /* the correlation id */
+    store_be(p + 8, name, 2);
+    memcpy(p + 10, client, name);
+    memcpy(p + 10 + name, body, size);
+    store_be(frame, 10 + name + size, 4);
+    if (stream_send(s, frame, 14 + name + size) != (ssize_t)(14 + name + size))
+        die("login");
+    while (got < whole) {
+        ssize_t n = stream_receive(s, frame + got, sizeof frame - got);
+        if (n <= 0)
+            fail("the server closed a connection at its login", key);
+        got += (size_t)n;
+        if (got >= 4)
+            whole = 4 + load_be(frame, 4);
+        if (whole > sizeof frame)
+            fail("an answer to a login is too long", (long)whole);
+    }
+    if (load_be(frame + 8, 2))
+        fail("a login was refused", (long)load_be(frame + 8, 2));
+}
+
+static void log_in(struct stream *s)
+{
+    enum { SASL_HANDSHAKE = 17, SASL_AUTHENTICATE = 36 };
+    uint8_t token[256];
+    size_t user = strlen(options.user), password = strlen(options.password);
+    size_t size = 2 + user + password;
+    if (size + 4 > sizeof token)
+        fail("--user and --password are too long", (long)size);
+    ask(s, SASL_HANDSHAKE, "load", (const uint8_t *)"\0\5PLAIN", 7);
+    store_be(token, size, 4);
+    token[4] = 0;
+    memcpy(token + 5, options.user, user);
+    token[5 + user] = 0;
+    memcpy(token + 6 + user, options.password, password);
+    ask(s, SASL_AUTHENTICATE, "load", token, 4 + size);
+}
 
 static void connect_all(void)
 {
@@ -417,11 +473,15 @@ static void connect_all(void)
         int one = 1;
         address.sin_port = htons((uint16_t)options.ports[i % options.port_count]);
         c->frame = &frames[(uint32_t)i % frame_count];
-        c->fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(c->fd, (struct sockaddr *)&address, sizeof address))
+        c->stream.fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(c->stream.fd, (struct sockaddr *)&address, sizeof address))
             die("connect");
-        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        fcntl(c->fd, F_SETFL, O_NONBLOCK);
+        setsockopt(c->stream.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        if (options.tls)
+            stream_start_tls(&c->stream);
+        if (options.user)
+            log_in(&c->stream);
+        fcntl(c->stream.fd, F_SETFL, O_NONBLOCK);
         c->queued_at = calloc((size_t)options.depth, sizeof *c->queued_at);
         c->ring = malloc((size_t)options.depth * c->frame->size);
         for (int slot = 0; slot < options.depth; slot++)
@@ -516,6 +576,7 @@ static const struct option long_options[] = {
     {"warmup", 1, NULL, 'w'},        {"requests", 1, NULL, 'n'},     {"rate", 1, NULL, 'r'},
     {"server-pid", 1, NULL, 'P'},    {"idempotent", 0, NULL, 'i'},   {"once", 0, NULL, 'o'},
     {"fetch-end", 1, NULL, 'e'},     {"batch-bytes", 1, NULL, 'b'},  {"batch-records", 1, NULL, 'm'},
+    {"tls", 0, NULL, 't'},           {"user", 1, NULL, 'u'},         {"password", 1, NULL, 'x'},
     {"help", 0, NULL, '?'},          {NULL, 0, NULL, 0},
 };
 
@@ -546,6 +607,9 @@ static void read_options(int argc, char **argv)
         case 'o': options.once = true; break;
         case 'e': options.fetch_end = strtoll(optarg, NULL, 10); break;
         case 'b': options.batch_bytes = (uint32_t)atoi(optarg); break;
+        case 't': options.tls = true; break;
+        case 'u': options.user = optarg; break;
+        case 'x': options.password = optarg; break;
         case 'm': options.batch_records = strtoll(optarg, NULL, 10); break;
         default:
             fprintf(stderr, "usage: load --plan FILE --port N[,N...] [options]\n");
@@ -556,6 +620,8 @@ static void read_options(int argc, char **argv)
     }
     if (!options.plan || !options.port_count || options.depth < 1 || options.connections < 1)
         fail("--plan and --port are needed, --depth and --connections are at least 1", 0);
+    if (options.user && !options.password)
+        fail("--user needs --password", 0);
 }
 
 int main(int argc, char **argv)

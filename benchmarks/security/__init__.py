@@ -1,0 +1,1 @@
+"""What encryption, logins, access rights and quotas cost, beside Apache Kafka with the same listeners."""
