@@ -14,15 +14,18 @@ from simulator.images.storage import Storage
 LIMITS = CleaningLimits(map_bytes=1 << 12, load_factor=0.9, piece_bytes=1 << 16)
 
 
-def clean(storage: Storage, log: PartitionLog, secret: Uuid) -> None:
+def clean(storage: Storage, log: PartitionLog, high_watermark: int, secret: Uuid) -> None:
     """Clean what is dirty; OSError leaves the log as it is."""
     now_ms = storage.clock.wall_ms()
-    stable = log.last_stable_offset(log.log_end_offset)
+    stable = log.last_stable_offset(high_watermark)
     found = measure(log, stable, now_ms)
     if not found.dirty_bytes:
         return
     replica = SimpleNamespace(
-        log=log, following=SimpleNamespace(cutting=False), flushes=SimpleNamespace(flushing=False)
+        log=log,
+        partition=SimpleNamespace(high_watermark=high_watermark),
+        following=SimpleNamespace(cutting=False),
+        flushes=SimpleNamespace(flushing=False),
     )
     cleaning = ReplicaCleaning(cast("Replica", replica))
     try:

@@ -77,6 +77,8 @@ class LogModel:
         """Retention and DeleteRecords may have removed everything below this offset."""
         self.stored_start = 0
         """The start of an acknowledged DeleteRecords."""
+        self.high_watermark = 0
+        """What all replicas have: compaction goes up to here, and no truncation below."""
 
     def fork(self) -> "LogModel":
         """Return a copy that can go another way."""
@@ -84,6 +86,7 @@ class LogModel:
         copy.acked, copy.tried = self.acked[:], {base: {*rows} for base, rows in self.tried.items()}
         copy.written, copy.durable = self.written, self.durable
         copy.kept_from, copy.stored_start = self.kept_from, self.stored_start
+        copy.high_watermark = self.high_watermark
         return copy
 
     def hand_over(self, content: bytes) -> None:
@@ -102,6 +105,7 @@ class LogModel:
         self.written, self.durable = min(self.written, offset), min(self.durable, offset)
         self.kept_from = min(self.kept_from, offset)
         self.stored_start = min(self.stored_start, offset)
+        self.high_watermark = min(self.high_watermark, offset)
 
     def continue_from(self, log: PartitionLog) -> None:
         """Go on with a log that was started again: what it lacks is gone for good."""

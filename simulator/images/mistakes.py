@@ -10,6 +10,7 @@ from headwater.log.future_logs import FutureLog
 from headwater.log.loading import LogLoader
 from headwater.log.log_dir import LogDir
 from headwater.log.partition_log import PartitionLog
+from headwater.log.truncation_note import write_start_note
 from headwater.seams.files import Files, replace_file
 
 
@@ -25,7 +26,11 @@ def _start_acknowledged_early() -> AbstractContextManager[Any]:
 
 def _start_forgotten_by_a_move() -> AbstractContextManager[Any]:
     """A moved log forgets where it starts, until the next checkpoint."""
-    return patch("headwater.log.future_logs.write_start_note", lambda *_: None)
+
+    def zero(files: Files, directory: str, _: int) -> None:
+        write_start_note(files, directory, 0)
+
+    return patch("headwater.log.future_logs.write_start_note", zero)
 
 
 def _copy_marked_before_it_is_flushed() -> AbstractContextManager[Any]:

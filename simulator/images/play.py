@@ -338,7 +338,8 @@ class Play:
         if found is None or found[0].at in self._mover.moving or self._mover.is_held(found[0].at):
             return
         model, log = found
-        offset = self._chance.randrange(log.log_start_offset, log.log_end_offset + 1)
+        least = max(log.log_start_offset, model.high_watermark)
+        offset = self._chance.randrange(least, log.log_end_offset + 1)
         below = [row.base for row in model.acked if row.base <= offset < row.end]
         kept = below[0] if below else offset
         model.written, model.durable = min(model.written, kept), min(model.durable, kept)
@@ -354,8 +355,13 @@ class Play:
         found = self._any("compacted")
         if found is None or found[0].at in self._mover.moving:
             return
-        clean(self._storage, found[1], self._ids.uuid())
-        self._unlink(found[1])
+        model, log = found
+        above = [row.end for row in model.acked if row.end > model.high_watermark]
+        model.high_watermark = self._chance.choice(
+            [model.high_watermark, *above, log.log_end_offset]
+        )
+        clean(self._storage, log, model.high_watermark, self._ids.uuid())
+        self._unlink(log)
 
     def _move(self) -> None:
         """Begin to move a log to the other dir, or go on with a move."""

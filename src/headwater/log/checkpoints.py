@@ -100,6 +100,15 @@ class LogRows:
         self._rows = rows
         self._absent = LogRow(recovery_point=0 if points_known else None)
 
+    def names(self, partition: TopicPartition, topic_id: Uuid) -> bool:
+        """Return whether there is a row that counts as one of this topic."""
+        row = self._rows.get(partition)
+        return row is not None and row.topic_id in (None, topic_id, ZERO_UUID)
+
+    def merged(self, rows: Mapping[TopicPartition, LogRow]) -> "LogRows":
+        """Return these rows with some replaced or added."""
+        return LogRows({**self._rows, **rows}, points_known=True)
+
     def of(self, partition: TopicPartition, topic_id: Uuid) -> LogRow:
         """Return the row of a log, ignoring rows of other topics with the same name.
 

@@ -22,7 +22,6 @@ from headwater.log.epochs import EpochCache
 from headwater.log.loading import LastKnown, LogLoader
 from headwater.log.log_dir import LogDir
 from headwater.log.log_segments import LogSegments
-from headwater.log.log_state import LogState
 from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
 from headwater.log.settings import LogSettings
@@ -144,14 +143,13 @@ class FutureLogs:
         partition = current.topic_partition
         name = folders.future_name(partition, self._randomness.uuid())
         directory = log_dir.join(name)
-        self._files.mkdir(directory)
-        folders.write_topic_id(self._files, directory, current.topic_id)
+        state = log_dir.begin_log(name, partition, current.topic_id)
         own = Descriptors(self._files, FILES_OPEN)
         segments = self._segments(directory, partition, current.settings, own)
         start = current.segments.start_offset
         segments.add(start, start, now_ms)
         epochs = EpochCache(self._files, directory)
-        state = LogState(log_start_offset=start, log_end_offset=start)
+        state.log_start_offset = state.log_end_offset = start
         copy = PartitionLog(current.topic_id, segments, epochs, ProducerStates(), state)
         return self._add(FutureLog(copy, log_dir, own))
 

@@ -146,8 +146,6 @@ class LogLoader:
         self._state.recovery_point = min(self._state.recovery_point, log_end)
 
     def _apply_notes(self) -> None:
-        self._state.noted_start = read_start_note(self._files, self._segments.directory)
-        self._known.log_start = max(self._known.log_start, self._state.noted_start)
         limit = read_note(self._files, self._segments.directory)
         if limit is not None:
             self._known.recovery_point = min(self._known.recovery_point or 0, limit)
@@ -156,6 +154,8 @@ class LogLoader:
             self._known.clean = False
             self._point = self._known.recovery_point
             self._state.truncation_limit = limit
+        self._state.noted_start = read_start_note(self._files, self._segments.directory)
+        self._known.log_start = max(self._known.log_start, self._state.noted_start)
 
     def _open_segments(self) -> None:
         directory = self._segments.directory

@@ -11,7 +11,11 @@ from typing import NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
 from headwater.log.checked_json import dump_checked, load_checked
-from headwater.log.folders import partition_of
+from headwater.log.checkpoints import LogRows
+from headwater.log.folders import partition_of, write_topic_id
+from headwater.log.log_state import LogState
+from headwater.log.truncation_note import write_note
+from headwater.model import TopicPartition, Uuid
 from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
 
@@ -56,7 +60,7 @@ class LogDir:
 
     __slots__ = (
         "_files", "_lock", "_renaming", "directory_id", "offline", "partitions", "path", "renames",
-        "renames_synced", "stopped_full",
+        "renames_synced", "rows", "stopped_full",
     )  # fmt: skip
 
     def __init__(self, files: Files, path: str) -> None:
@@ -66,6 +70,8 @@ class LogDir:
         """Whether the disk had no room to close a log: there is no marker of a clean stop then."""
         self.offline: str | None = None
         self.partitions = 0
+        # The rows that the checkpoint has; while one is written, also those that it will have.
+        self.rows = LogRows({}, points_known=True)
         self.directory_id = ""
         self._lock: int | None = None
         # Renamed folders, and how many of the renames are synced. The previous process may have
@@ -144,6 +150,17 @@ class LogDir:
         return [
             name for name in self._files.listdir(self.path) if self._files.is_dir(self.join(name))
         ]
+
+    def begin_log(self, name: str, partition: TopicPartition, topic_id: Uuid) -> LogState:
+        """Make the folder of a new log with its topic id."""
+        directory, state = self.join(name), LogState()
+        self._files.mkdir(directory)
+        if self.rows.names(partition, topic_id):
+            # Of an earlier log of this topic, which was moved away or removed. It must not count.
+            state.truncation_limit = 0
+            write_note(self._files, directory, 0)
+        write_topic_id(self._files, directory, topic_id)
+        return state
 
     def consume_clean_marker(self) -> CleanStop | None:
         """Remove the marker of a clean stop and return it, if there is one."""

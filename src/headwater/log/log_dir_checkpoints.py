@@ -76,7 +76,11 @@ class _Rows:
             self._marks[at] = high_watermark
 
     def write(self, files: Files, log_dir: LogDir) -> None:
+        # First, so that a log of the same name that begins meanwhile knows of the row.
+        log_dir.rows = log_dir.rows.merged(self._rows)
+        self._drop_removed()
         checkpoints.write_log_rows(files, log_dir.join(checkpoints.LOG_CHECKPOINT), self._rows)
+        log_dir.rows = checkpoints.LogRows(self._rows, points_known=True)
         for row, point, truncations, start in self._points:
             row.checkpointed, row.checkpointed_at, row.stored_start = point, truncations, start
         # Kafka's files; a start reads them only if our own is missing.
@@ -88,6 +92,13 @@ class _Rows:
             (checkpoints.CLEANER_POINTS, self._cleaned),
         ):
             checkpoints.write_offsets(files, log_dir.join(name), offsets, sync=False)
+
+    def _drop_removed(self) -> None:
+        """Drop the rows of logs that were removed since they were read."""
+        for row, *_ in self._points:
+            if row.presence.removed:
+                for rows in (self._rows, self._starts, self._marks, self._cleaned):
+                    rows.pop(row.topic_partition, None)
 
 
 def mark_clean(log_dir: LogDir, logs: Iterable[PartitionLog], epochs: RunEpochs) -> None:

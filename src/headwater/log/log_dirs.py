@@ -27,7 +27,6 @@ from headwater.log.log_dir import (
 )
 from headwater.log.log_dir_checkpoints import Checkpoint, mark_clean, write_if_possible
 from headwater.log.log_segments import LogSegments
-from headwater.log.log_state import LogState
 from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
 from headwater.log.retirement import Retirement
@@ -216,14 +215,14 @@ class LogDirs:
         log_dir = min(usable, key=lambda log_dir: log_dir.partitions)
         wanted = self.preferred.get(partition, log_dir)
         log_dir = self.preferred[partition] = log_dir if wanted.offline else wanted
-        directory = log_dir.join(folders.name_of(partition))
-        self._files.mkdir(directory)
-        folders.write_topic_id(self._files, directory, topic_id)
+        name = folders.name_of(partition)
+        directory = log_dir.join(name)
+        state = log_dir.begin_log(name, partition, topic_id)
         segments = self._segments(directory, partition, settings)
         segments.add(0, 0, now_ms)
         del self.preferred[partition]  # after a failure, the next attempt uses the same folder
         epochs = EpochCache(self._files, directory)
-        partition_log = PartitionLog(topic_id, segments, epochs, ProducerStates(), LogState())
+        partition_log = PartitionLog(topic_id, segments, epochs, ProducerStates(), state)
         self._adopt(partition_log, log_dir)
         return partition_log
 
@@ -373,7 +372,7 @@ class LogDirs:
 
     def _load_dir(self, log_dir: LogDir, settings_of: SettingsOf, now_ms: int) -> None:
         log_dir.sync_renames()
-        rows = checkpoints.read_folder(self._files, log_dir.path)
+        rows = log_dir.rows = checkpoints.read_folder(self._files, log_dir.path)
         marker = log_dir.consume_clean_marker()
         self.run_notes.loaded(log_dir, marker)
         rebooted = self.run_notes.has_rebooted(log_dir)
@@ -495,4 +494,5 @@ class LogDirs:
         partition_log.drop_staged()
         partition_log.fail("the partition was deleted")
         partition_log.presence.end()
-        return Retirement(self._files, log_dir, partition_log, new_name, descriptors)
+        earlier = self.retiring.get(partition_log.topic_partition)
+        return Retirement(self._files, log_dir, partition_log, new_name, descriptors, earlier)

@@ -30,7 +30,12 @@ from headwater.log.segment import Segment, Staged
 from headwater.log.settings import LogSettings
 from headwater.log.slices import FileSlice
 from headwater.log.staging import Staging
-from headwater.log.truncation_note import remove_note, remove_start_note, write_note
+from headwater.log.truncation_note import (
+    lower_start_note,
+    remove_note,
+    remove_start_note,
+    write_note,
+)
 from headwater.model import TopicPartition, Uuid
 from headwater.records.batch import HEADER, HEADER_SIZE, MAGIC, OVERHEAD, RawHeader
 from headwater.records.header_fields import BASE_OFFSET, LEADER_EPOCH, LENGTH, MAGIC_BYTE
@@ -342,6 +347,9 @@ class PartitionLog:
             limit = offset if noted is None else min(noted, offset)
             write_note(self.segments.files, self.directory, limit)
             self.truncation_limit = limit
+        if self.noted_start > offset:
+            lower_start_note(self.segments.files, self.directory, offset)
+            self.noted_start = offset
         # Set before the count: a concurrent checkpoint must not pair the new count with a higher
         # point.
         self.recovery_point = min(self.recovery_point, offset)

@@ -1,7 +1,8 @@
 """Renames the folder of a log that is no longer served, on a file thread.
 
 The log is dropped at once. Its name stays taken until the rename is synced: a power failure must
-not bring the old folder back in place of a new one.
+not bring the old folder back in place of a new one. After a move between log dirs, two folders may have
+the name: that of the moved log, and that of the former one, which an earlier retirement renames first.
 """
 
 import threading
@@ -16,7 +17,8 @@ class Retirement:
     """The pending rename of one folder. Every method is safe on any thread."""
 
     __slots__ = (
-        "_descriptors", "_directory", "_files", "_lock", "_log_dir", "_presence", "_renamed", "path",
+        "_descriptors", "_directory", "_earlier", "_files", "_lock", "_log_dir", "_presence", "_renamed",
+        "path",
     )  # fmt: skip
 
     def __init__(
@@ -26,6 +28,7 @@ class Retirement:
         retired: PartitionLog,
         new_name: str,
         descriptors: Sequence[int],
+        earlier: "Retirement | None" = None,
     ) -> None:
         self._files = files
         self._log_dir = log_dir
@@ -33,6 +36,8 @@ class Retirement:
         self._presence = retired.presence
         # The files of the log that were open.
         self._descriptors = list(descriptors)
+        # Of another folder with the same name; None if there is none.
+        self._earlier = earlier
         self._lock = threading.Lock()
         self._renamed = False
         # The new path.
@@ -43,6 +48,9 @@ class Retirement:
         with self._lock:
             if self._renamed:
                 return
+            if self._earlier is not None:
+                self._earlier.free_name()
+                self._earlier = None
             while self._descriptors:
                 self._files.close(self._descriptors.pop())
             self._presence.wait_unused()

@@ -4,8 +4,9 @@ A truncation notes that the checkpointed recovery point is too high.
 
 The checkpoint of all logs is written periodically. After a crash, a log that was truncated and then
 written again must not be taken for one that was flushed up to the old point. The note is on the disk
-before the first byte is cut, and is removed after the next checkpoint. A move to another log dir
-notes the log's start, which the checkpoint of that dir does not have.
+before the first byte is cut, and is removed after the next checkpoint. So does a log that begins where
+the checkpoint has an earlier log of the same topic. A move to another log dir notes the log's start,
+which the checkpoint of that dir does not have.
 """
 
 from headwater.records.checksum import crc32c
@@ -28,6 +29,15 @@ def read_note(files: Files, directory: str) -> int | None:
 def write_start_note(files: Files, directory: str, offset: int) -> None:
     """Note that the log starts at `offset`, whatever the checkpoint says."""
     _write(files, f"{directory}/{START}", offset)
+
+
+def lower_start_note(files: Files, directory: str, offset: int) -> None:
+    """Note an earlier start: otherwise it would hide what is written after a truncation."""
+    if offset:
+        write_start_note(files, directory, offset)
+    else:
+        remove_start_note(files, directory)
+        files.sync_dir(directory)
 
 
 def read_start_note(files: Files, directory: str) -> int:

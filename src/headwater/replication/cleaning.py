@@ -48,7 +48,8 @@ class ReplicaCleaning:
     ) -> Callable[[], CleaningJob]:
         """Return a callable that makes the job, for a thread: producers can be many."""
         log, settings = self._log, self._log.settings
-        states, flushed = log.producers.written_states(), log.recovery_point
+        states = log.producers.written_states()
+        safe = min(log.recovery_point, self._replica.partition.high_watermark)
         sources = [log.segments[rank] for rank in range(found.segments)]
         job = CleaningJob(
             log.directory,
@@ -70,7 +71,7 @@ class ReplicaCleaning:
         self._suffix = job.suffix
 
         def with_producers() -> CleaningJob:
-            job.producers = _last_batches(states, flushed)
+            job.producers = _last_batches(states, safe)
             return job
 
         return with_producers
@@ -125,11 +126,14 @@ class ReplicaCleaning:
                     files.unlink(f"{log.directory}/{name}")
 
 
-def _last_batches(states: Mapping[int, State], flushed: int) -> dict[int, LastBatch]:
-    """Return the last flushed batch of each producer: a power cut may take the later ones."""
+def _last_batches(states: Mapping[int, State], safe: int) -> dict[int, LastBatch]:
+    """Return the last batch of each producer below the offset `safe`.
+
+    A power cut may take what is not flushed, a truncation what is above the high watermark.
+    """
     found = {}
     for producer_id, (epoch, _, window, *_) in states.items():
-        last = next((row[3] for row in reversed(window) if row[3] < flushed), None)
+        last = next((row[3] for row in reversed(window) if row[3] < safe), None)
         if last is None:
             last = ANY_OFFSET if window else NO_OFFSET
         found[producer_id] = LastBatch(last, epoch)

@@ -1,7 +1,11 @@
 """Bugs that other brokers have had, each as a scenario; B-numbers as in docs/reliability.md."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
+from headwater.log import snapshots
 from headwater.log.epochs import FILE_NAME
 from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.truncation_note import FILE_NAME as LIMIT
@@ -12,6 +16,7 @@ from headwater.replication.cleaning import _last_batches
 from headwater.seams.randomness import SystemRandomness
 from simulator.disk import Disk
 from simulator.files import FileFaults, SimFiles
+from simulator.images.cleaning import clean
 from simulator.images.storage import PlayClock
 from simulator.randomness import stream
 from simulator.trace import Trace
@@ -92,6 +97,24 @@ def test_b19_compaction_keeps_the_last_flushed_batch_of_a_producer(tmp_path):
     assert _last_batches(states, log.recovery_point)[5].last_offset == 0
     assert _last_batches(states, log.log_end_offset)[5].last_offset == 1
     assert _last_batches(states, 0)[5].last_offset == -2, "any may be the last one"
+
+
+def test_a_producer_is_known_after_a_truncation_of_a_compacted_log(tmp_path):
+    """Its last batch is flushed, but not replicated: a follower may have to give it up."""
+    machine = Machine("/data")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, replace(SETTINGS, cleanup_policy="compact"), NOW)
+    append(log, producer=5, sequence=0)
+    append(log)
+    log.roll(NOW)
+    append(log, producer=5, sequence=1)
+    flush(log, dirs)
+    clean(SimpleNamespace(clock=PlayClock(), files=machine.files), log, 2, bytes(16))
+    assert log.cleaned_end == 2
+    for offset in snapshots.offsets(machine.files, log.directory):  # a power cut may take them
+        snapshots.remove(machine.files, snapshots.stem(log.directory, offset))
+    log.truncate_to(2)
+    assert log.producers.get(5).last_sequence == 0
 
 
 # -- power cuts
@@ -243,3 +266,103 @@ def test_a_moved_log_knows_its_start_before_a_checkpoint_has_it():
     append(moved)
     flush(moved, dirs)
     assert not machine.files.exists(f"{moved.directory}/{START}"), "the checkpoint has it"
+
+
+def moved(machine, dirs, log):
+    """The log after a move to the other log dir, and the retirement of the former one."""
+    target = copied(machine, dirs, log)
+    new, former = dirs.replace_by_future(PARTITION)
+    target.sync_renames()
+    former.free_name()
+    dirs.name_freed(PARTITION, former)
+    return new
+
+
+def test_a_log_that_moves_away_and_back_is_not_taken_for_what_it_was_before():
+    """The checkpoint still has the recovery point and the start of the log's first stay."""
+    machine = Machine("/data", "/data2")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, 2)
+    append(log, 2)
+    log.advance_start(4)
+    flush(log, dirs)
+    log = moved(machine, dirs, log)
+    log.truncate_to(2)
+    log = moved(machine, dirs, log)
+    assert log.directory == "/data/topic-0"
+    machine.files.die()
+    log = machine.start().logs[PARTITION]
+    assert (log.failure, log.log_start_offset, log.log_end_offset) == (None, 2, 2)
+
+
+def test_a_moved_log_forgets_its_start_when_it_is_truncated_below():
+    machine = Machine("/data", "/data2")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    for _ in range(3):
+        append(log, 2)
+    log.advance_start(4)
+    flush(log, dirs)
+    log = moved(machine, dirs, log)
+    log.truncate_to(2)
+    append(log, 4)
+    machine.files.die()
+    log = machine.start().logs[PARTITION]
+    assert (log.log_start_offset, log.log_end_offset) == (2, 6)
+    log.truncate_to(0)
+    append(log, 6)
+    machine.files.die()
+    assert machine.start().logs[PARTITION].log_start_offset == 0
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_replica_that_is_removed_and_added_again_is_not_taken_for_the_old_one(checkpointing):
+    """The checkpoint still has the recovery point of the removed log, which had the same topic id."""
+    machine = Machine("/data")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, 4)
+    if not checkpointing:
+        flush(log, dirs)
+    else:
+        work = log.unflushed()
+        work.run()
+        log.mark_flushed(work)
+    write = dirs.checkpoint({})
+    retirement = dirs.delete(PARTITION)
+    retirement.free_name()
+    dirs.name_freed(PARTITION, retirement)
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, 2)
+    if checkpointing:
+        write()
+    machine.files.die()
+    dirs = machine.start()
+    log = dirs.logs[PARTITION]
+    assert (log.failure, log.log_end_offset) == (None, 2)
+    flush(log, dirs)
+    append(log)
+    flush(log, dirs)
+    assert not machine.files.exists(f"{log.directory}/{LIMIT}"), "the checkpoint is right"
+
+
+def test_a_topic_deleted_during_the_end_of_a_move_frees_its_name_in_both_log_dirs():
+    machine = Machine("/data", "/data2")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, 2)
+    flush(log, dirs)
+    copied(machine, dirs, log)
+    _, former = dirs.replace_by_future(PARTITION)
+    retirement = dirs.delete(PARTITION)
+    dirs.name_freed(PARTITION, former)
+    assert PARTITION in dirs.retiring, "the other folder still has the name"
+    retirement.free_name()
+    dirs.name_freed(PARTITION, retirement)
+    other = bytes(16 * [7])
+    dirs.create(PARTITION, other, SETTINGS, NOW)
+    machine.files.die()
+    dirs = machine.start()
+    dirs.choose(PARTITION, other)
+    assert dirs.logs[PARTITION].topic_id == other
