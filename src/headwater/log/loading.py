@@ -262,12 +262,18 @@ class LogLoader:
             self._rebuild_epochs(segment)
 
     def _rebuild_epochs(self, segment: Segment) -> None:
-        """Rebuild the epochs of the flushed batches; the checked walk adds the rest."""
+        """Rebuild the epochs of the flushed batches; the checked walk adds the rest.
+
+        The batch that follows them may be torn and have any base offset.
+        """
+        next_offset = segment.base_offset
         try:
             for _, header in headers(segment):
-                if header[BASE_OFFSET] >= self._point:
+                base = header[BASE_OFFSET]
+                if not next_offset <= base < self._point:
                     return
-                self._epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
+                self._epochs.assign(header[LEADER_EPOCH], base)
+                next_offset = base + header[LAST_OFFSET_DELTA] + 1
         except DamagedSegment:
             return
 

@@ -87,6 +87,23 @@ def test_b15_a_flush_syncs_the_epochs_and_damaged_ones_are_rebuilt(tmp_path):
     assert (log.epochs.epochs, log.epochs.starts) == ([3, 7], [0, 2])
 
 
+def test_epochs_are_not_rebuilt_from_a_torn_batch(tmp_path):
+    """It lacks its first sector: its base offset is 0."""
+    dirs, log = created(tmp_path)
+    append(log, 2, leader=3)
+    append(log, 2, leader=7)
+    flush(log, dirs)
+    size = log.size
+    append(log, leader=8)
+    path = tmp_path / "topic-0" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[size : size + 8] = bytes(8)
+    path.write_bytes(data)
+    (tmp_path / "topic-0" / FILE_NAME).unlink()
+    _, log = reopened(dirs, tmp_path)
+    assert (log.epochs.epochs, log.epochs.starts, log.log_end_offset) == ([3, 7], [0, 2], 4)
+
+
 def test_b19_compaction_keeps_the_last_flushed_batch_of_a_producer(tmp_path):
     """A power cut takes the later ones; then the flushed one is what recognizes a repetition."""
     dirs, log = created(tmp_path)
