@@ -6,6 +6,7 @@ compares a segment that has a file of checksums with those only. It only reads, 
 copy, after a load test, or beside a stopped broker.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -25,9 +26,15 @@ from headwater.log.verify_notes import beside_the_log, snapshot_problems
 from headwater.model import NO_EPOCH, NO_SEQUENCE
 from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, MAGIC, OVERHEAD, SEQUENCES
 from headwater.records.checksum import crc32c
+from headwater.records.codec import sound_run
+from headwater.records.codec.pure_runs import LAST_SEQUENCE
 from headwater.seams.files import Files, OsFiles, read_file, read_fully
 
-PIECE = 16 * CHUNK
+PIECE = 8 * CHUNK
+NEVER = (1 << 63) - 1
+NO_LAST = LAST_SEQUENCE
+NO_PRODUCER = -1
+"""Epoch -1 and NO_LAST."""
 EPOCHS_DAMAGED = "the leader epochs are missing or damaged"
 
 
@@ -73,9 +80,10 @@ class _Check:
         self._next_offset: int | None = None
         self._epoch = -1
         self._epochs = EpochCache(files, directory)
-        # Last sequence by (producer id, epoch), and the newest epoch by producer id.
-        self._sequences: dict[tuple[int, int], int] = {}
-        self._producer_epochs: dict[int, int] = {}
+        # Where the epoch after this one begins.
+        self._epoch_end = -1
+        # Newest epoch and last sequence of each producer, as `sound_run` reads them.
+        self._producers: dict[int, int] = {}
         self._verdict = VerifyResult()
         # Of the segment that is being checked, and the position of its next batch.
         self._base, self._stem, self._at = 0, "", 0
@@ -177,22 +185,15 @@ class _Check:
         return end
 
     def _check_batches(self, fd: int, size: int, checksums: SegmentChecksums | None) -> None:
-        index, times = self._index_entries(checksums if size else None)
-        newest = -1
+        entries = _Entries(*self._index_entries(checksums if size else None), self._base)
         for piece in self._pieces(fd, size, checksums):
-            for place, base, delta, timestamp in self._batches_of(*piece):
-                last = base + delta - self._base
-                newest = max(newest, timestamp)
-                if index.get(place) == last:
-                    del index[place]
-                if times.get(last) == timestamp == newest:
-                    del times[last]
-        for position, relative in index.items():
+            self._check_piece(*piece, entries)
+        for position, relative in entries.offsets.items():
             self._problem(
                 f"{self._stem}{INDEX}: entry {relative}:{position} leads to no such batch",
                 repairable=True,
             )
-        for relative, timestamp in times.items():
+        for relative, timestamp in entries.times.items():
             self._problem(
                 f"{self._stem}{TIME_INDEX}: entry {timestamp}:{relative} is not what a scan finds",
                 repairable=True,
@@ -221,16 +222,20 @@ class _Check:
         if self._at > size:
             self._damaged("the last batch is cut off")
 
-    def _batches_of(
-        self, data: memoryview, start: int, at: int
-    ) -> Iterator[tuple[int, int, int, int]]:
-        """Check whole batches; yield position, base offset, last delta and newest timestamp."""
-        unpack, end = HEADER.unpack_from, len(data)
-        # From here on there is one epoch.
-        latest = self._epochs.starts[-1] if self._epochs.starts else -1
-        expected, gaps = self._next_offset or 0, self._gaps
-        counted = records = 0
+    def _check_piece(self, data: memoryview, start: int, at: int, entries: "_Entries") -> None:
+        """Check whole batches: those that an index entry or an epoch names singly, others in runs."""
+        unpack, end, gaps, verdict = HEADER.unpack_from, len(data), self._gaps, self._verdict
+        expected = self._next_offset or 0
         while at + HEADER_SIZE <= end:
+            reach = min(entries.reach, self._epoch_end)
+            at, expected, batches, records, newest = sound_run(
+                data, at, entries.stop - start, expected, reach, self._epoch, self._producers, gaps
+            )
+            entries.newest = max(entries.newest, newest)
+            verdict.batches += batches
+            verdict.records += records
+            if at + HEADER_SIZE > end:
+                break
             header = unpack(data, at)
             base, length, epoch, magic, crc, _, delta, _, timestamp, producer, _, _, count = header
             stop = at + length + OVERHEAD
@@ -240,19 +245,17 @@ class _Check:
                 self._damaged(f"wrong checksum at offset {base}")
             if base != expected and not (gaps and base > expected):
                 self._damaged(f"offset {base} where {expected} must be")
-            if epoch != self._epoch or base < latest:
+            if epoch != self._epoch or base >= self._epoch_end:
                 self._check_epoch(base, epoch)
             if producer >= 0:
                 self._check_sequence(header)
+            entries.found(start + at, base + delta, timestamp)
             expected = base + delta + 1
-            counted += 1
-            records += count
-            yield start + at, base, delta, timestamp
+            verdict.batches += 1
+            verdict.records += count
             at = stop
         self._at = start + at
         self._next_offset = expected
-        self._verdict.batches += counted
-        self._verdict.records += records
 
     def _check_epoch(self, base: int, epoch: int) -> None:
         if epoch < self._epoch:
@@ -261,26 +264,29 @@ class _Check:
         if not self._epochs.damaged and known not in {epoch, NO_EPOCH}:
             self._damaged(f"epoch {epoch} at {base}, not {known}")
         self._epoch = max(self._epoch, epoch)
+        rank = bisect_right(self._epochs.starts, base)
+        self._epoch_end = self._epochs.starts[rank] if rank < len(self._epochs.starts) else NEVER
 
     def _check_sequence(self, header: tuple[int, ...]) -> None:
         """Check that epochs grow and sequences are in order; a producer may begin with any number.
 
         Markers and the offsets of groups belong to a producer and have no sequence.
         """
-        base, delta, producer, epoch, sequence = (header[at] for at in (0, 6, 9, 10, 11))
-        newest = self._producer_epochs.get(producer, -1)
+        base, _, _, _, _, _, delta, _, _, producer, epoch, sequence, _ = header
+        known = self._producers.get(producer, NO_PRODUCER)
+        newest, last = known >> 32, known & LAST_SEQUENCE
         if epoch < newest:
             self._damaged(f"producer {producer} at offset {base} has epoch {epoch} after {newest}")
         if epoch != newest:
-            self._producer_epochs[producer] = max(newest, epoch)
+            last = NO_LAST
         if sequence == NO_SEQUENCE:
+            self._producers[producer] = max(newest, epoch) << 32 | last
             return
-        last = None if self._gaps else self._sequences.get((producer, epoch))
-        if last is not None and sequence != (last + 1) % SEQUENCES:
+        if last != NO_LAST and not self._gaps and sequence != (last + 1) % SEQUENCES:
             self._damaged(
                 f"producer {producer} at offset {base} has sequence {sequence} after {last}"
             )
-        self._sequences[producer, epoch] = (sequence + delta) % SEQUENCES
+        self._producers[producer] = max(newest, epoch) << 32 | (sequence + delta) % SEQUENCES
 
     # -- indexes
 
@@ -317,3 +323,35 @@ class _Check:
                 self._problem(
                     f"{index.path}: marker {aborted.last_offset} is not in here", repairable=True
                 )
+
+
+class _Entries:
+    """The index entries of a segment that no batch has confirmed yet."""
+
+    def __init__(self, offsets: dict[int, int], times: dict[int, int], base: int) -> None:
+        # Relative offset by position, and timestamp by relative offset.
+        self.offsets = offsets
+        self.times = times
+        self._base = base
+        self.newest = -1
+        # What is still to come, the next one last.
+        self._places = sorted(offsets, reverse=True)
+        self._lasts = [base + last for last in sorted(times, reverse=True)]
+        # The position and the last offset of the next batches that entries name.
+        self.stop = self._places[-1] if self._places else NEVER
+        self.reach = self._lasts[-1] if self._lasts else NEVER
+
+    def found(self, place: int, last_offset: int, timestamp: int) -> None:
+        """Confirm the entries of the batch at position `place`."""
+        last = last_offset - self._base
+        self.newest = max(self.newest, timestamp)
+        if self.offsets.get(place) == last:
+            del self.offsets[place]
+        if self.times.get(last) == timestamp == self.newest:
+            del self.times[last]
+        while self.stop <= place:
+            self._places.pop()
+            self.stop = self._places[-1] if self._places else NEVER
+        while self.reach <= last_offset:
+            self._lasts.pop()
+            self.reach = self._lasts[-1] if self._lasts else NEVER

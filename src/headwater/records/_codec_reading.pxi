@@ -269,6 +269,63 @@ def read_end(buf, int64_t offset, int epoch):
     return offset, epoch
 
 
+def sound_run(
+    buf,
+    Py_ssize_t pos,
+    Py_ssize_t stop,
+    int64_t offset,
+    int64_t reach,
+    int epoch,
+    dict sequences not None,
+    bint gaps,
+):
+    """Position, offset, batches, records and greatest timestamp of a walk over sound batches.
+
+    It begins at `pos` and ends at position `stop`, before a batch with the offset `reach` or a later
+    one, and before everything that needs a closer look: a batch that is damaged, of another leader
+    epoch, or that does not follow (with `gaps` offsets may be missing); a producer that is not in
+    `sequences` or not in order. `sequences` has the epoch and the last sequence of each producer, as
+    `epoch << 32 | sequence`.
+    """
+    cdef Area area = Area(buf)
+    cdef const uint8_t* at
+    cdef Py_ssize_t size = area.whole.size
+    cdef int64_t base, delta, producer, sequence
+    cdef int64_t batches = 0, records = 0, newest = -1, known
+    while pos < stop and size - pos >= HEADER_SIZE:
+        at = area.whole.at + pos
+        area.batch.size = get_big_endian(at + 8, 4) + OVERHEAD
+        base, delta = get_big_endian(at, 8), get_big_endian(at + 23, 4)
+        if (
+            at[16] != MAGIC
+            or not HEADER_SIZE <= area.batch.size <= size - pos
+            or not (base == offset or (gaps and base > offset))
+            or delta < 0
+            or base >= reach - delta
+            or get_big_endian(at + 12, 4) != epoch
+            or not area.undamaged(pos)
+        ):
+            break
+        producer = get_big_endian(at + 43, 8)
+        if producer >= 0:
+            row = sequences.get(producer)
+            sequence = get_big_endian(at + 53, 4)
+            if row is None or sequence < 0:
+                break
+            known = row
+            if known >> 32 != get_big_endian(at + 51, 2):
+                break
+            if not gaps and known & 0xFFFFFFFF != sequence - 1 & 0x7FFFFFFF:
+                break
+            sequences[producer] = known >> 32 << 32 | sequence + delta & 0x7FFFFFFF
+        offset = base + delta + 1
+        batches += 1
+        records += get_big_endian(at + 57, 4)
+        newest = max(newest, get_big_endian(at + 35, 8))
+        pos += area.batch.size
+    return pos, offset, batches, records, newest
+
+
 def decode_batch(
     buf, Py_ssize_t pos=0, bint check_crc=True, *, bint control=False, limit=MAX_UNCOMPRESSED_BYTES
 ):

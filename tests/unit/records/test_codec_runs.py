@@ -191,3 +191,55 @@ def test_an_end_out_of_64_bits_is_none(codec):
 def test_other_classes_than_tuples_are_refused(codec):
     with pytest.raises(TypeError):
         codec.decode_run(PAIR, 0, True, list, ())
+
+
+def walk(codec, data, *, pos=0, stop=LARGEST, offset=0, reach=LARGEST, gaps=False, known=None):
+    """Where a walk over sound batches of epoch 3 ends: position, offset, batches and records."""
+    known = {} if known is None else known
+    return codec.sound_run(data, pos, stop, offset, reach, 3, known, gaps)[:4]
+
+
+def test_a_walk_over_sound_batches_goes_to_the_last_whole_one(codec):
+    assert walk(codec, PAIR) == (len(PAIR), 7, 2, 7)
+    assert walk(codec, PAIR[:-1]) == (len(batch(0, 3)), 3, 1, 3)
+    assert walk(codec, PAIR, pos=len(batch(0, 3)), offset=3) == (len(PAIR), 7, 1, 4)
+    assert walk(codec, LONG)[1:3] == (400, 20)
+    assert codec.sound_run(PAIR, 0, LARGEST, 0, LARGEST, 3, {}, False)[4] == NOW
+
+
+def test_a_walk_over_sound_batches_ends_where_it_is_told(codec):
+    first = len(batch(0, 3))
+    assert walk(codec, PAIR, stop=1) == walk(codec, PAIR, stop=first) == (first, 3, 1, 3)
+    assert walk(codec, PAIR, stop=0)[2] == 0
+    assert [walk(codec, PAIR, reach=reach)[2] for reach in (2, 3, 6, 7)] == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "second", [damaged(3, 4), batch(4, 4), batch(2, 4), batch(3, 4, epoch=4), bytes(99)]
+)
+def test_a_walk_ends_before_a_batch_that_needs_a_closer_look(codec, second):
+    assert walk(codec, bytes(batch(0, 3)) + bytes(second))[1:3] == (3, 1)
+
+
+def test_a_walk_with_gaps_does_not_go_back(codec):
+    assert walk(codec, bytes(batch(0, 3) + batch(5, 1)), gaps=True)[1:3] == (6, 2)
+    assert walk(codec, bytes(batch(5, 3) + batch(7, 1)), offset=4, gaps=True)[1:3] == (8, 1)
+
+
+@pytest.mark.parametrize(
+    ("last", "epoch", "sequence", "goes_on"),
+    [
+        (6, 2, 7, True), (6, 2, 8, False), (6, 2, 6, False), (6, 1, 7, False), (6, 3, 0, False),
+        ((1 << 31) - 1, 2, 0, True), ((1 << 32) - 1, 2, 0, False), (6, 2, -1, False), (None, 2, 0, False),
+    ],
+)  # fmt: skip
+def test_a_walk_ends_before_a_producer_out_of_order(codec, last, epoch, sequence, goes_on):
+    own = {"producer_id": 9, "producer_epoch": epoch, "base_sequence": sequence}
+    known = {} if last is None else {9: 2 << 32 | last}
+    data = bytes(batch(0, 3, **own))
+    assert walk(codec, data, known=known)[2] == goes_on
+    if goes_on:
+        assert known == {9: 2 << 32 | (sequence + 2)}
+    with_gaps = {} if last is None else {9: 2 << 32 | last}
+    order_counts = last is not None and epoch == 2 and sequence >= 0
+    assert walk(codec, data, known=with_gaps, gaps=True)[2] == order_counts

@@ -27,5 +27,6 @@ decode_run = chosen.decode_run
 encode_columns = chosen.encode_columns
 murmur2 = chosen.murmur2
 read_end = chosen.read_end
+sound_run = chosen.sound_run
 split_rows = chosen.split_rows
 sum_rows = chosen.sum_rows

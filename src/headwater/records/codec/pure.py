@@ -9,7 +9,7 @@ from headwater.records.codec.pure_columns import (
     sum_rows,
 )
 from headwater.records.codec.pure_reader import decode_batch
-from headwater.records.codec.pure_runs import decode_run, read_end
+from headwater.records.codec.pure_runs import decode_run, read_end, sound_run
 from headwater.records.codec.pure_writer import BatchWriter
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "encode_columns",
     "murmur2",
     "read_end",
+    "sound_run",
     "split_rows",
     "sum_rows",
 ]

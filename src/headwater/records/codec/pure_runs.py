@@ -9,14 +9,17 @@ from typing import Any
 from headwater.errors import KafkaError
 from headwater.records.batch import (
     CONTROL,
+    CRC_START,
     HEADER,
     HEADER_SIZE,
     MAGIC,
     OVERHEAD,
+    SEQUENCES,
     TRANSACTIONAL,
     Buffer,
     RawHeader,
 )
+from headwater.records.checksum import crc32c
 from headwater.records.codec.pure_reader import T, check_header, named_rows, undamaged
 from headwater.records.header_fields import (
     ATTRIBUTES,
@@ -27,6 +30,9 @@ from headwater.records.header_fields import (
     MAGIC_BYTE,
 )
 from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
+
+LAST_SEQUENCE = 0xFFFFFFFF
+"""Of a row of `sound_run`: the bits of the sequence."""
 
 
 def read_end(buf: Buffer, offset: int, epoch: int) -> tuple[int, int]:
@@ -40,6 +46,53 @@ def read_end(buf: Buffer, offset: int, epoch: int) -> tuple[int, int]:
             break
         offset, epoch = max(offset, after), header[LEADER_EPOCH]
     return offset, epoch
+
+
+def sound_run(
+    buf: Buffer,
+    pos: int,
+    stop: int,
+    offset: int,
+    reach: int,
+    epoch: int,
+    sequences: dict[int, int],
+    gaps: bool,
+) -> tuple[int, int, int, int, int]:
+    """Position, offset, batches, records and greatest timestamp of a walk over sound batches.
+
+    It begins at `pos` and ends at position `stop`, before a batch with the offset `reach` or a later
+    one, and before everything that needs a closer look: a batch that is damaged, of another leader
+    epoch, or that does not follow (with `gaps` offsets may be missing); a producer that is not in
+    `sequences` or not in order. `sequences` has the epoch and the last sequence of each producer, as
+    `epoch << 32 | sequence`.
+    """
+    view = memoryview(buf)
+    size, batches, records, newest = len(view), 0, 0, -1
+    while pos < stop and pos + HEADER_SIZE <= size:
+        header: RawHeader = HEADER.unpack_from(view, pos)
+        base, length, own, magic, crc, _, delta, _, timestamp, producer, at, first, count = header
+        end = pos + length + OVERHEAD
+        if (
+            magic != MAGIC
+            or not pos + HEADER_SIZE <= end <= size
+            or not (base == offset or (gaps and base > offset))
+            or delta < 0
+            or base >= reach - delta
+            or own != epoch
+            or crc32c(view[pos + CRC_START : end]) != crc
+        ):
+            break
+        if producer >= 0:
+            known = sequences.get(producer)
+            if known is None or first < 0 or known >> 32 != at:
+                break
+            if not gaps and known & LAST_SEQUENCE != (first - 1) % SEQUENCES:
+                break
+            sequences[producer] = at << 32 | (first + delta) % SEQUENCES
+        offset = base + delta + 1
+        batches, records, newest = batches + 1, records + count, max(newest, timestamp)
+        pos = end
+    return pos, offset, batches, records, newest
 
 
 def after_last(header: RawHeader) -> int:
