@@ -220,9 +220,16 @@ class LogModel:
                 if (state.transaction_start >= 0) != (opened >= 0):
                     yield f"I6: producer {producer} has {state.transaction_start}, not {opened}"
         if not self.settings.compacted:
-            listed = {row[:3] for row in log.aborted_transactions(start, end)}
-            if not aborted <= listed:
-                yield f"I6: aborted transactions {aborted - listed} are not listed"
+            # One that began before everything that is known keeps its first offset.
+            known = rows[0].base if rows else end
+            listed = {
+                (row.producer_id, row.last_offset): row.first_offset
+                for row in log.aborted_transactions(start, end)
+            }
+            for producer, first, last_offset in aborted:
+                found = listed.get((producer, last_offset))
+                if found is None or (found != first and found >= known):
+                    yield f"I6: aborted transaction {producer, first, last_offset} is not listed"
 
 
 def _outcome(rows: Sequence[ModelBatch], data: ModelBatch) -> bool:
