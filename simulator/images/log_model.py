@@ -194,7 +194,7 @@ class LogModel:
         rows += [row for row in held if row.base >= promised]
         open_at: dict[int, int] = {}
         last: dict[int, tuple[int, int]] = {}
-        aborted = set()
+        aborted: set[tuple[int, int, int]] = set()
         for row in rows:
             producer = row.header.producer_id
             if row.header.control:
@@ -220,16 +220,25 @@ class LogModel:
                 if (state.transaction_start >= 0) != (opened >= 0):
                     yield f"I6: producer {producer} has {state.transaction_start}, not {opened}"
         if not self.settings.compacted:
-            # One that began before everything that is known keeps its first offset.
             known = rows[0].base if rows else end
-            listed = {
-                (row.producer_id, row.last_offset): row.first_offset
-                for row in log.aborted_transactions(start, end)
-            }
-            for producer, first, last_offset in aborted:
-                found = listed.get((producer, last_offset))
-                if found is None or (found != first and found >= known):
-                    yield f"I6: aborted transaction {producer, first, last_offset} is not listed"
+            yield from _unlisted(log, aborted, start, known)
+
+
+def _unlisted(
+    log: PartitionLog, aborted: set[tuple[int, int, int]], start: int, known: int
+) -> Iterator[str]:
+    """Yield the aborted transactions that a log does not list: producer, first and last offset.
+
+    One that began below `known`, where the model knows no batches any more, keeps its first offset.
+    """
+    listed = {
+        (row.producer_id, row.last_offset): row.first_offset
+        for row in log.aborted_transactions(start, log.log_end_offset)
+    }
+    for producer, first, last in sorted(aborted):
+        found = listed.get((producer, last))
+        if found is None or known <= found != first:
+            yield f"I6: aborted transaction {producer, first, last} is not listed"
 
 
 def _outcome(rows: Sequence[ModelBatch], data: ModelBatch) -> bool:
