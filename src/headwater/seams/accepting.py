@@ -2,7 +2,7 @@
 
 A connection is handed to its owner when it is accepted, before TLS: limits and deadlines count peers
 that never finish their handshake. A handshake costs the loop about a millisecond, so it begins only
-when the first bytes of the peer are there, and few begin in one turn of the loop.
+when the peer's whole first message is there, and few begin in one turn of the loop.
 """
 
 import asyncio
@@ -19,6 +19,9 @@ HANDSHAKES_A_TURN = 4
 SHUTDOWN_TIMEOUT_S = 2.0
 """How long a peer may take to answer the end of TLS."""
 NO_DESCRIPTORS_PAUSE_S = 1.0
+RECORD_HEADER = 5
+"""Bytes in front of a record of TLS: its type, its version, its size."""
+LONGEST_RECORD = 16 * 1024
 _HANDSHAKE_RECORD = 0x16
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -142,7 +145,7 @@ class TcpListener:
     # -- TLS
 
     def _greeted_by(self, greeting: "_Greeting", *, whole: bool) -> None:
-        """The first bytes of a peer are there, or it is gone."""
+        """The first message of a peer is there, or the peer is gone."""
         self._greeted.pop(greeting, None)
         if whole:
             self._ready.append(greeting)
@@ -198,7 +201,11 @@ class TcpListener:
 
 
 class _Greeting:
-    """A connection that was accepted and has not sent the first byte of TLS."""
+    """A connection that was accepted and has not sent its whole first record of TLS.
+
+    Thousands of peers may send the rest of their first messages at the same moment: the kernel keeps
+    these bytes, and none of the handshakes has begun.
+    """
 
     def __init__(
         self,
@@ -213,14 +220,20 @@ class _Greeting:
         self.deadline_s = deadline_s
         self._loop = loop
         self._done = done
+        self._wanted = RECORD_HEADER
+        self._wake_with(RECORD_HEADER)
         self._timer = loop.call_at(
             deadline_s, self.drop, TimeoutError("the TLS handshake did not begin in time")
         )
         loop.add_reader(stream, self._readable)
 
+    def _wake_with(self, size: int) -> None:
+        """Have the kernel report the stream once it holds `size` bytes, or its end."""
+        self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
     def _readable(self) -> None:
         try:
-            first = self.stream.recv(1, socket.MSG_PEEK)
+            first = self.stream.recv(self._wanted, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as failure:
@@ -230,9 +243,19 @@ class _Greeting:
             self.drop(None)
         elif first[0] != _HANDSHAKE_RECORD:
             self.drop(NotTlsError("its first bytes are not those of TLS"))
-        else:
+        elif len(first) == self._wanted == RECORD_HEADER:
+            self._wait_for_record(int.from_bytes(first[3:]))
+        else:  # whole, or the peer sends no more: then the handshake says what is wrong
             self._stop_watching()
+            self._wake_with(1)
             self._done(self, whole=True)
+
+    def _wait_for_record(self, size: int) -> None:
+        if size > LONGEST_RECORD:
+            self.drop(NotTlsError(f"its first record claims {size} bytes"))
+        else:
+            self._wanted += size
+            self._wake_with(self._wanted)
 
     def _stop_watching(self) -> None:
         self._timer.cancel()
