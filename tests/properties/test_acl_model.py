@@ -230,3 +230,45 @@ def test_any_name_is_one_segment_of_a_path(name):
         parent, _, segment = path.rpartition("/")
         assert parent.endswith("/Group")
         assert segment not in (".", "..", "")
+
+
+def test_a_right_to_any_of_ten_thousand_topics_is_decided_without_a_look_at_each_prefix(
+    monkeypatch,
+):
+    """It is decided again after every change, for each producer that begins: it must not hold the loop."""
+    made = 0
+
+    class Counted(ResourcePattern):
+        def __new__(cls, *parts):
+            nonlocal made
+            made += 1
+            return super().__new__(cls, *parts)
+
+    kind, literal = AclResourceType.TOPIC, AclPatternType.LITERAL
+    rules = [
+        (
+            ResourcePattern(kind, literal, f"{number:0240}"),
+            AclEntry("User:eve", "*", Op.WRITE, Allow),
+        )
+        for number in range(10_000)
+    ]
+    denial = ResourcePattern(kind, AclPatternType.PREFIXED, "0")
+    index = AclIndex()
+    for pattern, entry in [*rules, (denial, AclEntry("User:*", "*", Op.ALL, Deny))]:
+        index.replace(pattern, [entry])
+    monkeypatch.setattr("headwater.security.acl_index.ResourcePattern", Counted)
+    assert not index.allows_some("User:eve", "10.0.0.1", Op.WRITE, kind)
+    assert made < 10
+    index.replace(denial, [])
+    assert index.allows_some("User:eve", "10.0.0.1", Op.WRITE, kind)
+    assert made < 20
+
+
+def test_decisions_about_names_that_no_topic_can_have_are_not_remembered():
+    """Clients choose the names: fifty thousand of them could fill the memory of the broker."""
+    authorizer = authorizer_of([])
+    eve = Principal("User", "eve")
+    for length in (1, 249, 255, 256, 100_000):
+        authorizer.authorize(eve, "10.0.0.1", Op.READ, AclResourceType.TOPIC, "n" * length)
+    remembered = [question[-1] for question in authorizer._decided]
+    assert [len(name) for name in remembered] == [1, 249, 255]

@@ -33,6 +33,8 @@ _IMPLYING = {
 
 _Entries: TypeAlias = dict[str, tuple[AclEntry, ...]]
 """The ACLs of one pattern by principal."""
+_Rule: TypeAlias = tuple[str, AclResourceType, AclOperation, AclPermission]
+"""What the ACLs of a pattern say, wherever from."""
 
 
 class AclMatch(NamedTuple):
@@ -57,7 +59,7 @@ class AclIndex:
         self._prefix_lengths: dict[AclResourceType, Counter[int]] = {
             kind: Counter() for kind in AclResourceType
         }
-        self._patterns_of: dict[tuple[str, AclResourceType], dict[ResourcePattern, None]] = {}
+        self._saying: dict[_Rule, dict[ResourcePattern, None]] = {}
 
     def patterns(self) -> list[ResourcePattern]:
         return list(self._of)
@@ -77,8 +79,8 @@ class AclIndex:
         self._of[pattern] = {who: tuple(some) for who, some in by_principal.items()}
         if pattern.pattern_type is _PREFIXED:
             self._prefix_lengths[pattern.resource_type][len(pattern.name)] += 1
-        for who in by_principal:
-            self._patterns_of.setdefault((who, pattern.resource_type), {})[pattern] = None
+        for rule in _rules(pattern, self._of[pattern]):
+            self._saying.setdefault(rule, {})[pattern] = None
 
     def _remove(self, pattern: ResourcePattern) -> None:
         former = self._of.pop(pattern, None)
@@ -89,11 +91,11 @@ class AclIndex:
             lengths[len(pattern.name)] -= 1
             if not lengths[len(pattern.name)]:
                 del lengths[len(pattern.name)]
-        for who in former:
-            patterns = self._patterns_of[who, pattern.resource_type]
+        for rule in _rules(pattern, former):
+            patterns = self._saying[rule]
             del patterns[pattern]
             if not patterns:
-                del self._patterns_of[who, pattern.resource_type]
+                del self._saying[rule]
 
     # -- one resource
 
@@ -130,12 +132,10 @@ class AclIndex:
             entries = self._of.get(pattern)
             if entries is not None:
                 yield pattern, entries
-        for length in self._prefix_lengths[resource_type]:
-            if length <= len(name):
-                pattern = ResourcePattern(resource_type, _PREFIXED, name[:length])
-                entries = self._of.get(pattern)
-                if entries is not None:
-                    yield pattern, entries
+        for pattern in self._prefixes(resource_type, name):
+            entries = self._of.get(pattern)
+            if entries is not None:
+                yield pattern, entries
 
     # -- any resource of a type
 
@@ -147,25 +147,43 @@ class AclIndex:
         Neither this nor Kafka considers that several denials may cover a prefix together.
         """
         host = canonical_host(host)
-        allowed: list[ResourcePattern] = []
-        denied: set[ResourcePattern] = set()
-        for who in {principal, EVERYONE}:
-            for pattern in self._patterns_of.get((who, resource_type), ()):
-                for entry in self._of[pattern][who]:
-                    if entry.operation not in (operation, AclOperation.ALL) or not _is_from(
-                        entry, host
-                    ):
-                        continue
-                    if entry.permission is _ALLOW:
-                        allowed.append(pattern)
-                    else:
-                        denied.add(pattern)
+
+        def saying(permission: AclPermission) -> Iterator[ResourcePattern]:
+            for who in dict.fromkeys((principal, EVERYONE)):
+                for one in (operation, AclOperation.ALL):
+                    yield from self._saying.get((who, resource_type, one, permission), ())
+
+        def says(permission: AclPermission, pattern: ResourcePattern) -> bool:
+            return any(
+                entry.permission is permission
+                and entry.operation in (operation, AclOperation.ALL)
+                and _is_from(entry, host)
+                for who in (principal, EVERYONE)
+                for entry in self._of[pattern].get(who, ())
+            )
+
+        denied = {pattern for pattern in saying(_DENY) if says(_DENY, pattern)}
         everything = ResourcePattern(resource_type, _LITERAL, WILDCARD)
         if everything in denied:
             return False
-        return everything in allowed or any(
-            pattern not in denied and not _has_denied_prefix(pattern, denied) for pattern in allowed
-        )
+        prefixes = {pattern.name for pattern in denied if pattern.pattern_type is _PREFIXED}
+        lengths = {len(prefix) for prefix in prefixes}
+
+        for pattern in saying(_ALLOW):
+            name = pattern.name
+            for length in lengths:
+                if name[:length] in prefixes and pattern != everything:
+                    break
+            else:
+                if pattern not in denied and says(_ALLOW, pattern):
+                    return True
+        return False
+
+    def _prefixes(self, resource_type: AclResourceType, name: str) -> Iterator[ResourcePattern]:
+        """Yield the prefixed patterns that may cover a name: one for each length that some have."""
+        for length in self._prefix_lengths[resource_type]:
+            if length <= len(name):
+                yield ResourcePattern(resource_type, _PREFIXED, name[:length])
 
     # -- many
 
@@ -199,12 +217,12 @@ def _is_from(entry: AclEntry, host: str) -> bool:
     return entry.host == WILDCARD or canonical_host(entry.host) == host
 
 
-def _has_denied_prefix(pattern: ResourcePattern, denied: set[ResourcePattern]) -> bool:
-    kind, _, name = pattern
-    return any(
-        ResourcePattern(kind, _PREFIXED, name[:length]) in denied
-        for length in range(1, len(name) + 1)
-    )
+def _rules(pattern: ResourcePattern, entries: _Entries) -> set[_Rule]:
+    return {
+        (who, pattern.resource_type, entry.operation, entry.permission)
+        for who, some in entries.items()
+        for entry in some
+    }
 
 
 @lru_cache(maxsize=4096)

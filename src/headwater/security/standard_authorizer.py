@@ -18,6 +18,8 @@ from headwater.security.principals import Principal
 
 MAX_REMEMBERED = 50_000
 """Decisions; with more, all are forgotten."""
+LONGEST_REMEMBERED = 255
+"""Characters of a name. Clients choose names, and no topic has a longer one."""
 
 _ANY_NAME = "hardcode"
 """The topic that Kafka asks about first when any topic would do."""
@@ -105,6 +107,8 @@ class StandardAuthorizer:
         return decided
 
     def _remember(self, question: _Question, decided: bool) -> None:
+        if len(question[-1] or "") > LONGEST_REMEMBERED:
+            return
         if len(self._decided) >= MAX_REMEMBERED:
             self._decided = {}
         self._decided[question] = decided
