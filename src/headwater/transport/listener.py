@@ -14,6 +14,8 @@ log = logging.getLogger("headwater.server")
 
 
 UNLIMITED = float("inf")
+MORE_FOR_BROKERS = 32
+"""Connections of brokers beyond the descriptors for connections: the reserve has room for them."""
 
 
 class CreationRate:
@@ -51,8 +53,8 @@ class ConnectionLimits(NamedTuple):
     rate: float = UNLIMITED
     """The most new connections in a second."""
     rate_per_listener: Mapping[str, float] = {}
-    rate_exempt: frozenset[str] = frozenset()
-    """The listeners to which only their own rate applies: those of brokers."""
+    of_brokers: frozenset[str] = frozenset()
+    """The listeners to which only their own limits apply: clients must not keep brokers out."""
 
     def allowed_from(self, host: str) -> int:
         """Return the most connections from one address."""
@@ -85,16 +87,19 @@ class ConnectionQuotas:
         own = self._rates.get(listener)
         if own is None:
             return (self._rate,)
-        return (own,) if listener in self.limits.rate_exempt else (own, self._rate)
+        return (own,) if listener in self.limits.of_brokers else (own, self._rate)
 
     def admit(self, peer: FrameProtocol, host: str, listener: str) -> bool:
         """Count the peer, or return False if there are too many."""
-        count = len(self.open)
+        limits, count = self.limits, len(self.open)
         at_listener = self._by_listener[listener]
-        if count >= self.limits.descriptors:
+        if count >= limits.descriptors:
             self._warn()
-        too_many = count >= min(self.limits.total, self.limits.descriptors)
-        too_many |= at_listener >= self.limits.per_listener.get(listener, self.limits.total)
+        if listener in limits.of_brokers:
+            most = limits.descriptors + MORE_FOR_BROKERS
+        else:
+            most = min(limits.total, limits.descriptors)
+        too_many = count >= most or at_listener >= limits.per_listener.get(listener, most)
         if too_many or self._by_host[host] >= self.limits.allowed_from(host):
             self.rejected += 1
             return False

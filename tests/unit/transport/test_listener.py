@@ -69,6 +69,29 @@ def test_a_listener_may_have_a_limit_of_its_own():
     assert keeper.admit(Peer(), "host", "A")
 
 
+@pytest.mark.parametrize(
+    "clients", [{"total": 3}, {"descriptors": 3}], ids=["limit", "descriptors"]
+)
+def test_clients_cannot_keep_brokers_out(clients):
+    """Replication goes on while strangers take every connection they can get."""
+    limits = ConnectionLimits(
+        clients.get("total", 100),
+        100,
+        {},
+        descriptors=clients.get("descriptors", 100),
+        of_brokers=frozenset({"BROKERS"}),
+    )
+    keeper = ConnectionQuotas(limits)
+    assert [keeper.admit(Peer(), "host", "CLIENTS") for _ in range(4)] == [True] * 3 + [False]
+    assert all(keeper.admit(Peer(), "host", "BROKERS") for _ in range(20))
+    assert not keeper.admit(Peer(), "host", "CLIENTS")
+    keeper.use(limits._replace(per_listener={"BROKERS": 21}))
+    assert [keeper.admit(Peer(), "host", "BROKERS") for _ in range(2)] == [True, False]
+    keeper.use(limits._replace(descriptors=3))
+    while keeper.admit(Peer(), "host", "BROKERS"):
+        assert len(keeper.open) < 40, "brokers are limited, too"
+
+
 def test_addresses_that_left_are_forgotten():
     keeper = connection_quotas(total=100_000, per_host=1)
     for number in range(1000):
@@ -110,7 +133,7 @@ def test_new_connections_come_at_the_rate_that_is_set():
     assert 58 <= admitted_in("A", 5000) <= 61, "ten at once, then ten a second"
     keeper.use(keeper.limits)
     assert 295 <= admitted_in("B", 5000) <= 301, "the broker's rate counts too"
-    keeper.use(keeper.limits._replace(rate_exempt=frozenset("B")))
+    keeper.use(keeper.limits._replace(of_brokers=frozenset("B")))
     assert admitted_in("B", 1000) >= 950, "the listener of brokers has only its own rate"
     keeper.use(ConnectionLimits(10**6, 10**6, {}, rate=0))
     assert keeper.pause_s("A", 10**9) > 0, "no connection at all"

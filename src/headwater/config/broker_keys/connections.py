@@ -75,7 +75,8 @@ class ConnectionKeys(SettingsBase):
         per_listener=True,
         doc="The maximum number of client connections; further ones are closed. Never more than "
             "the limit of open files (ulimit -n, raised to its hard limit at the start) leaves "
-            "beside the logs. listener.name.NAME.max.connections limits one listener.",
+            "beside the logs. listener.name.NAME.max.connections limits one listener. Connections on a "
+            "listener that is for brokers only are not refused because of others.",
     )
     max_connections_per_ip: int = key(
         "max.connections.per.ip", INT, default=INT32_MAX, at_least=0, mode=CLUSTER_WIDE,
