@@ -31,7 +31,7 @@ from headwater.broker.forwarding import Forwarding
 from headwater.broker.housekeeping_loop import Housekeeping
 from headwater.broker.listener_sasl import ListenerSasl
 from headwater.broker.listener_tls import listener_tls
-from headwater.broker.listening import connection_limits, memory_limit
+from headwater.broker.listening import PART_FOR_STRANGERS, connection_limits, memory_limit
 from headwater.broker.local_store import LocalStore
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.metrics import BrokerMetrics
@@ -211,6 +211,7 @@ def _context(
         users=users,
         sasl=ListenerSasl(settings, users, credentials, seams.randomness).offered(),
         memory=MemoryBudget(memory_limit(settings)),
+        memory_before_login=MemoryBudget(memory_limit(settings) // PART_FOR_STRANGERS),
         throttles=replication_throttles(settings),
         listener_tls=listener_tls(settings, seams.clock.wall_ms),
     )

@@ -109,6 +109,8 @@ class Context:
     """By listener: the SASL mechanisms that it offers."""
     memory: MemoryBudget
     """The memory of all connections; it limits reading from them."""
+    memory_before_login: MemoryBudget
+    """That of connections which have not authenticated: strangers must not use up the other one."""
     throttles: ReplicationThrottles
     """What replicas that catch up may take."""
     listener_tls: "Mapping[str, ListenerTls]" = field(default_factory=dict)

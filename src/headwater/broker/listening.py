@@ -18,6 +18,8 @@ SETUP_TIMEOUT_S = 10.0
 """How long a client has for the handshake of TLS and its authentication together."""
 
 LEAST_MEMORY = 256 * 1024 * 1024
+PART_FOR_STRANGERS = 16
+"""Connections that have not authenticated may hold a budget of 1/16 of the size of the other one."""
 
 
 class ListenerSecurity(NamedTuple):

@@ -19,7 +19,7 @@ from headwater.log.slices import PLAIN_SOCKET, PlainSocket, SliceStream
 from headwater.seams.files import Buffer
 from headwater.security.principals import ANONYMOUS, Principal
 from headwater.security.sasl_session import SaslSession
-from headwater.transport.frame_protocol import UNLIMITED, FrameProtocol
+from headwater.transport.frame_protocol import FIRST_BUFFER, UNLIMITED, FrameProtocol
 from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ class ServerConnection(FrameProtocol):
             if security.uses_sasl
             else settings.socket_request_max_bytes
         )
-        super().__init__(limit, on_frame, context.memory)
+        memory = context.memory_before_login if security.uses_sasl else context.memory
+        super().__init__(limit, on_frame, memory)
         self.context = context
         self.security = security
         self.listener = security.name
@@ -212,6 +213,10 @@ class ServerConnection(FrameProtocol):
         """Serve the peer as `principal`; what was looked up for another one is dropped."""
         self.limit_session(None)
         self.max_frame = self.context.settings.socket_request_max_bytes
+        if self.memory is self.context.memory_before_login:
+            self.memory.leave(self)
+            self.memory = self.context.memory
+            self.memory.charge(self, len(self.buffer) - FIRST_BUFFER)
         self.principal = principal
         self.authenticated = True
         self.route = None
@@ -259,9 +264,9 @@ class ServerConnection(FrameProtocol):
 
     def leave_budget(self) -> None:
         """Release the memory of received and unsent bytes; requests being handled stay counted."""
+        self.memory.leave(self)
         if self.memory is not self.context.memory:
             return
-        self.memory.leave(self)
         self.memory = MemoryBudget(UNLIMITED)
         self._charged = 0
         if self._held_bytes:

@@ -1,6 +1,7 @@
 """SASL on a live broker: who is let in, who is not, and for how long."""
 
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -26,7 +27,7 @@ from headwater.wire.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from tests.unit.broker.live import Closed, Live, batch, produce_request
+from tests.unit.broker.live import Closed, Live, batch, produce_request, until
 from tests.unit.broker.test_peers import asked, node_of, run, stale_update
 
 PLAIN_USERS = (
@@ -152,6 +153,26 @@ def test_a_large_frame_is_refused_before_authentication_and_served_after_it(live
         many = [MetadataRequest.MetadataRequestTopic(name="t" * 200) for _ in range(3000)]
         request = MetadataRequest(topics=many, allow_auto_topic_creation=False)
         assert client.ask(request, MetadataResponse, 12).topics
+
+
+def test_strangers_hold_no_memory_that_users_need(live):
+    """Unfinished requests before authentication: they have a small budget of their own."""
+    users, strangers = live.context.memory, live.context.memory_before_login
+    large = live.context.settings.sasl_server_max_receive_size
+    unfinished = large.to_bytes(4) + bytes(large // 2)
+    with ExitStack() as stack:
+        for _ in range(strangers.limit // large + 10):
+            stack.enter_context(live.client(1)).send_bytes(unfinished)
+        until(lambda: strangers.waiting)
+        assert strangers.used <= strangers.limit + large
+        assert 8 * strangers.limit < users.limit
+        user = stack.enter_context(live.client(1))
+        authenticate(user, scram(), "SCRAM-SHA-256")
+        before = users.used
+        assert not before, "strangers hold memory of users"
+        user.send_bytes(unfinished)
+        until(lambda: users.used > before)
+    until(lambda: not users.used and not strangers.used)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,10 @@ class Exposition:
                 (("out",), counters.closed_bytes_out + self._found.bytes_out),
             ],
         )
-        show.show_one("headwater_request_memory_bytes", lambda: context.memory.used)
+        show.show_one(
+            "headwater_request_memory_bytes",
+            lambda: context.memory.used + context.memory_before_login.used,
+        )
         show.show_one("headwater_request_memory_limit_bytes", lambda: context.memory.limit)
         show.show_one("headwater_fetch_sessions", lambda: len(sessions))
         show.show_one("headwater_fetch_session_evictions_total", lambda: sessions.evictions)
