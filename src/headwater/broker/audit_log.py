@@ -2,13 +2,13 @@
 
 A line says who, from where, what, and which rule decided. Everything in it is escaped, and no value
 of a setting, password or token ever is in it. A refusal that repeats within ten seconds is counted in
-the next line.
+the next line; a client that is refused many different things has a limited number of lines.
 """
 
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headwater.security.acls import AclOperation, AclResourceType
 
@@ -20,6 +20,8 @@ log = logging.getLogger("headwater.audit")
 INTERVAL_MS = 10_000
 CAPACITY = 1024
 """How many different refusals are counted; the oldest is forgotten first."""
+MOST_LINES = 100
+"""How many different refusals of one client in `INTERVAL_MS` have a line: names are free, disks are not."""
 MAX_TEXT = 256
 MAX_DETAILS = 20
 """Longer lists in a line end with the number of those left out."""
@@ -34,6 +36,8 @@ class AuditLog:
         self._now_ms = now_ms
         self._said: dict[_Refusal, tuple[int, int]] = {}
         """Until when a refusal is only counted, and how often it was."""
+        self._lines: dict[tuple[str, str], tuple[int, int]] = {}
+        """By client: since when its lines are counted, and how many there are."""
 
     def refused(
         self,
@@ -51,9 +55,10 @@ class AuditLog:
         if now < until:
             self._said[key] = until, repeated + 1
             return
+        if not self._has_line(request, now):
+            return
         self._said.pop(key, None)
-        if len(self._said) >= CAPACITY:
-            del self._said[next(iter(self._said))]
+        _make_room(self._said)
         self._said[key] = now + INTERVAL_MS, 0
         what: dict[str, str | int] = {
             "operation": operation.name,
@@ -64,6 +69,20 @@ class AuditLog:
         if repeated:
             what["repeated"] = repeated
         self._write("refused", request, what)
+
+    def _has_line(self, request: "Request", now: int) -> bool:
+        """Count a line of a client; return whether it may have one more."""
+        peer = request.connection
+        client = str(peer.principal), peer.host
+        since, lines = self._lines.pop(client, (now, 0))
+        if now - since >= INTERVAL_MS:
+            since, lines = now, 0
+        _make_room(self._lines)
+        self._lines[client] = since, lines + 1
+        if lines == MOST_LINES:
+            why = f"more than {MOST_LINES} different ones in {INTERVAL_MS // 1000} s"
+            self._write("refusals left out", request, {"rule": why})
+        return lines < MOST_LINES
 
     def changed(
         self, request: "Request", event: str, name: str, details: Iterable[str] = ()
@@ -89,3 +108,8 @@ class AuditLog:
             for key, value in what.items()
         }
         log.info("%s", json.dumps(line))
+
+
+def _make_room(remembered: dict[Any, tuple[int, int]]) -> None:
+    if len(remembered) >= CAPACITY:
+        del remembered[next(iter(remembered))]

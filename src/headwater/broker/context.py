@@ -37,7 +37,7 @@ from headwater.security.acls import (
 from headwater.security.broker_handshake import BrokerCredentials
 from headwater.security.principals import BROKER
 from headwater.security.refusals import name_for_command, refusal_text
-from headwater.security.rights import CLUSTER_ACTION, Right
+from headwater.security.rights import CLUSTER_ACTION, DESCRIBE_TOPIC, Right
 from headwater.security.scram_users import ScramUsers
 from headwater.transport.listener import ConnectionQuotas
 from headwater.transport.memory import MemoryBudget
@@ -216,8 +216,15 @@ class Context:
             or self.authorizer.authorize(peer.principal, peer.host, operation, resource_type, name)
         )
 
-    def refusal(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> KafkaError:
-        """Return the error for a client without the right, with the command that grants it."""
+    def refusal(
+        self, request: "Request", right: Right, name: str = CLUSTER_NAME, *, by_id: bool = False
+    ) -> KafkaError:
+        """Return the error for a client without the right, with the command that grants it.
+
+        A client that knows the id of a topic is not told its name, unless it may see the topic.
+        """
+        if by_id and not self._allows(request, DESCRIBE_TOPIC, name):
+            return KafkaError(right.refusal)
         return KafkaError(
             right.refusal,
             refusal_text(

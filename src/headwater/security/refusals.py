@@ -1,6 +1,7 @@
 """What a refused client is told: what it may not do, and the command that grants it."""
 
-import shlex
+from functools import cache
+from shlex import quote
 
 from headwater.errors import E
 from headwater.security.acls import AclOperation, AclResourceType
@@ -20,14 +21,23 @@ def refusal_text(
     user: str | None, operation: AclOperation, resource_type: AclResourceType, name: str, code: E
 ) -> str:
     """Return one line about a missing right; without a user, it is about this client."""
-    verb = _PREPOSITION.get(operation, spoken(operation).replace("-", " "))
-    kind = spoken(resource_type)
-    whole = resource_type is AclResourceType.CLUSTER
-    what = "the cluster" if whole else f"{kind.replace('-', ' ')} {name!r}"
+    verb, kind, grant = _words(operation, resource_type)
     who = f"user {user!r}" if user else "this client"
-    command = ["headwater", "acls", "allow", user or USER, spoken(operation), kind]
-    grant = shlex.join(command if whole else [*command, name])
-    return f"{who} may not {verb} {what} ({code.name}); grant it with: {grant}"
+    what, target = f"{kind} {name!r}", f" {quote(name)}"
+    if resource_type is AclResourceType.CLUSTER:
+        what, target = "the cluster", ""
+    return (
+        f"{who} may not {verb} {what} ({code.name}); grant it with: "
+        f"headwater acls allow {quote(user or USER)} {grant}{target}"
+    )
+
+
+@cache
+def _words(operation: AclOperation, resource_type: AclResourceType) -> tuple[str, str, str]:
+    """Return the verb, the kind of resource, and both as the command takes them."""
+    kind = spoken(resource_type)
+    verb = _PREPOSITION.get(operation, spoken(operation).replace("-", " "))
+    return verb, kind.replace("-", " "), f"{spoken(operation)} {kind}"
 
 
 def name_for_command(principal: Principal) -> str:

@@ -11,6 +11,7 @@ import logging
 import pytest
 
 from headwater.broker.apis import SERVED, Listeners, served_on
+from headwater.broker.audit_log import MOST_LINES
 from headwater.broker.handlers.configs import ConfigResourceKind
 from headwater.errors import E
 from headwater.security import rights
@@ -35,9 +36,10 @@ from headwater.wire.messages.fetch import FetchResponse
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
+from headwater.wire.messages.produce import ProduceResponse
 from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
 from headwater.wire.messages.topics import CreateTopicsRequest
-from tests.unit.broker.live import Live, batch, fetch_request, until
+from tests.unit.broker.live import Live, batch, fetch_request, produce_request, until
 from tests.unit.broker.test_authorization import codes_in, sample
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -329,6 +331,20 @@ def test_the_id_of_a_forbidden_topic_does_not_tell_its_name(live, eve):
     assert forbidden.topic_id == known
 
 
+def test_a_refused_produce_by_id_tells_the_name_to_those_who_may_see_the_topic(live, eve):
+    known = live.on_loop(lambda: live.context.metadata.topics[NAME].topic_id)
+
+    def told():
+        answer = eve.ask(produce_request(known, batch(), version=13), ProduceResponse, 13)
+        (partition,) = answer.responses[0].partition_responses
+        assert partition.error_code == E.TOPIC_AUTHORIZATION_FAILED
+        return NAME in partition.error_message
+
+    assert not told()
+    allow(live, R.READ_TOPIC)
+    assert told()
+
+
 def test_nobody_but_a_broker_acts_as_one(live, eve):
     """Not even with the ACL, or as a super user: the fetch of a follower moves the high watermark."""
     allow(live, R.CLUSTER_ACTION, R.READ_TOPIC)
@@ -364,6 +380,7 @@ def test_filters_and_validation_of_acls(live, client):
 
 def test_refusals_and_changes_are_lines_of_json_without_line_breaks(live, eve, caplog):
     forged = 'x\n{"event": "forged"}'
+    live.on_loop(live.context.audit._lines.clear)  # other tests were refused, too
     with caplog.at_level(logging.INFO, "headwater.audit"):
         for _ in range(3):
             request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=forged)])
@@ -380,6 +397,27 @@ def test_refusals_and_changes_are_lines_of_json_without_line_breaks(live, eve, c
     assert created["event"] == "acls created"
     assert created["changes"] == ["ALLOW User:eve READ from *"]
     assert (deleted["event"], deleted["name"]) == ("acls deleted", "TOPIC LITERAL thing")
+
+
+def test_a_client_that_makes_up_names_does_not_fill_the_audit_log(live, eve, caplog):
+    """A line for each of ten thousand names costs the loop a second and the disk two megabytes."""
+    live.on_loop(live.context.audit._lines.clear)
+    names = [MetadataRequest.MetadataRequestTopic(name=f"made-up-{n}") for n in range(500)]
+    with caplog.at_level(logging.INFO, "headwater.audit"):
+        eve.ask(MetadataRequest(topics=names), MetadataResponse, 12)
+        with live.client() as other:
+            live.log_in(other, Principal("User", "other"))
+            request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=NAME)])
+            other.ask(request, MetadataResponse, 12)
+    lines = [
+        json.loads(one.getMessage()) for one in caplog.records if one.name == "headwater.audit"
+    ]
+    assert [line["event"] for line in lines] == [
+        *["refused"] * MOST_LINES,
+        "refusals left out",
+        "refused",
+    ]
+    assert [line["principal"] for line in lines[-2:]] == ["User:eve", "User:other"]
 
 
 def test_acls_survive_a_restart(tmp_path):

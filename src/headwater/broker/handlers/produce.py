@@ -95,13 +95,13 @@ class _Call:
                 append.fail(refused)
 
     def _resolve(self, topic: ProduceRequest.TopicProduceData) -> tuple[str, KafkaError | None]:
-        name = topic.name
-        if self.request.version >= FIRST_WITH_TOPIC_ID:
+        name, by_id = topic.name, self.request.version >= FIRST_WITH_TOPIC_ID
+        if by_id:
             name = self.context.metadata.name_of.get(topic.topic_id, "")
             if not name:
                 return name, KafkaError(E.UNKNOWN_TOPIC_ID)
         if not self.context.permits(self.request, WRITE_TOPIC, name):
-            return name, self.context.refusal(self.request, WRITE_TOPIC, name)
+            return name, self.context.refusal(self.request, WRITE_TOPIC, name, by_id=by_id)
         if name in INTERNAL_TOPICS and self.request.client_id != ADMIN_CLIENT:
             return name, KafkaError(
                 E.INVALID_TOPIC_EXCEPTION, f"{name} is internal: only brokers write to it"
