@@ -14,9 +14,11 @@ from headwater.config.client_tls import ALIASES, ClientTlsKeys
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError
 from headwater.seams.network import Network, TcpNetwork
+from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 CONNECT_S = 5.0
 """The timeout for all addresses together."""
+_START = "; start a broker with `headwater up` or name one with --bootstrap-server"
 
 
 def require_reachable(
@@ -37,8 +39,7 @@ def require_reachable(
     async def look() -> None:
         await find_broker(bootstrap, timeout_s, settings=own)
         async with admin_for(bootstrap, timeout_s, own) as admin:
-            if not (to_write and await _creates_topics(admin)):
-                await require_topics(admin, topics)
+            await require_topics(admin, topics, to_write=to_write)
 
     asyncio.run(look())
 
@@ -49,8 +50,14 @@ def require_broker(bootstrap: str) -> None:
 
 
 async def _creates_topics(admin: Admin) -> bool:
+    """Whether brokers create missing topics, as far as this user may know it."""
     broker = ConfigResource.broker((await admin.describe_cluster()).brokers[0].id)
-    configs = (await admin.describe_configs([broker]))[broker]
+    try:
+        configs = (await admin.describe_configs([broker]))[broker]
+    except KafkaError as refused:
+        if refused.code is E.CLUSTER_AUTHORIZATION_FAILED:
+            return False
+        raise
     return "auto.create.topics.enable" in configs and (
         configs["auto.create.topics.enable"].value == "true"
     )
@@ -84,11 +91,17 @@ def _for_admin(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found[name] for name in wanted if name in found}
 
 
-async def require_topics(admin: Admin, names: Sequence[str]) -> None:
-    """Raise KafkaError for missing topics, with the command that creates them."""
+async def require_topics(admin: Admin, names: Sequence[str], *, to_write: bool = False) -> None:
+    """Raise KafkaError for missing topics, with the command that creates them.
+
+    Topics that this user may not describe look like missing ones; the error names the right.
+    """
     there = await admin.list_topics(internal=True)
     missing = [name for name in names if name not in there]
     if not missing:
+        return
+    await _require_rights(admin, missing)
+    if to_write and await _creates_topics(admin):
         return
     quoted = ", ".join(f"'{name}'" for name in missing)
     said = f"topic {quoted} does" if len(missing) == 1 else f"topics {quoted} do"
@@ -96,6 +109,15 @@ async def require_topics(admin: Admin, names: Sequence[str]) -> None:
         E.UNKNOWN_TOPIC_OR_PARTITION,
         f"{said} not exist; create with: headwater topics create {' '.join(missing)}",
     )
+
+
+async def _require_rights(admin: Admin, names: Sequence[str]) -> None:
+    """Raise the error of topics that this user may not describe."""
+    try:
+        await admin.describe_topics(names)
+    except KafkaError as problem:
+        if problem.code is E.TOPIC_AUTHORIZATION_FAILED:
+            raise
 
 
 async def cancel_if_unreachable(
@@ -125,24 +147,31 @@ async def find_broker(
     addresses = parse_bootstrap(bootstrap)
     limit_s = min(timeout_s, CONNECT_S / len(addresses))
     admin = AdminSettings.of(_admin_settings(bootstrap, limit_s, settings or {}))
-    reason = ""
+    reason, advice = "", _START
     for host, port in addresses:
         try:
-            found = await open_connection(admin, network or TcpNetwork(), host, port)
+            await _serves(admin, network or TcpNetwork(), host, port)
         except ConfigError:
             raise
         except OSError as problem:
             reason = _reason(problem)
         except KafkaError as problem:
             reason = problem.message
+            if problem.code is E.NETWORK_EXCEPTION:
+                advice = ""
         else:
-            found.close()
             return
-    raise KafkaError(
-        E.BROKER_NOT_AVAILABLE,
-        f"cannot connect to {bootstrap} ({reason}); start a broker with "
-        f"`headwater up` or name one with --bootstrap-server",
-    )
+    raise KafkaError(E.BROKER_NOT_AVAILABLE, f"cannot connect to {bootstrap} ({reason}){advice}")
+
+
+async def _serves(admin: AdminSettings, network: Network, host: str, port: int) -> None:
+    """Connect and ask something: a listener with logins refuses others at the first request."""
+    connection = await open_connection(admin, network, host, port)
+    try:
+        if admin.login is None:
+            await connection.call(MetadataRequest(topics=[]), MetadataResponse)
+    finally:
+        connection.close()
 
 
 def _reason(problem: OSError) -> str:

@@ -28,6 +28,11 @@ T = TypeVar("T")
 Read = Callable[[Frame], T]
 
 _LAST_CORRELATION_ID = 2**31 - 1
+_OTHER_SETUP = {
+    False: "if its listener uses TLS, set security.protocol to SSL or SASL_SSL",
+    True: "it may not accept this client's certificate: check ssl.keystore.location",
+}
+"""What to check if nothing was answered, by whether the connection uses TLS."""
 Prepare = Callable[["ClientConnection"], Awaitable[None]]
 """What a connection needs before it is used, such as authentication."""
 
@@ -52,8 +57,11 @@ _Sendable = tuple[Sequence[Buffer], _Waiting | None]
 class ClientConnection(asyncio.BufferedProtocol):
     """A stream to one broker. Create it with `ClientConnection.open`."""
 
-    def __init__(self, address: str, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, address: str, client_id: str, timeout_s: float, *, uses_tls: bool = False
+    ) -> None:
         self.address = address
+        self._uses_tls = uses_tls
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._transport: asyncio.Transport | None = None
@@ -62,6 +70,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._used_s = 0.0
         self._giving_up: asyncio.TimerHandle | None = None
         self._sent = 0
+        self._first_without_login = 0
+        """The correlation id of the first request after ApiVersions, if there is no login."""
         self._served: dict[int, Versions] = {}
         self.features: dict[str, int] = {}
         """The finalized features of the cluster, each with its level."""
@@ -90,7 +100,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
         Raises OSError if nothing listens there, KafkaError if the peer is not a Kafka broker.
         """
-        connection = cls(f"{host}:{port}", client_id, timeout_s)
+        connection = cls(f"{host}:{port}", client_id, timeout_s, uses_tls=tls is not None)
         limit_s = timeout_s if setup_timeout_s is None else setup_timeout_s
         try:
             async with asyncio.timeout(limit_s):
@@ -98,6 +108,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 await connection.learn_versions()
                 if prepare is not None:
                     await prepare(connection)
+                else:
+                    connection._first_without_login = connection._sent + 1
         except TimeoutError:
             late = connection._timed_out("connecting", limit_s)
             connection.abort(late)
@@ -352,7 +364,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Fail every request without an answer: the stream is gone."""
         if self._giving_up is not None:
             self._giving_up.cancel()
-        self._fail(self._broken())
+        self._fail(self._lost())
 
     def _fail(self, why: KafkaError) -> None:
         if self._later is not None:
@@ -365,6 +377,24 @@ class ClientConnection(asyncio.BufferedProtocol):
                 reply.set_exception(why)
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+
+    def _lost(self) -> KafkaError:
+        """Return what the moment says about the reason: brokers refuse a client without a word."""
+        if not self._served:
+            return self._refused("without an answer", _OTHER_SETUP[self._uses_tls])
+        if self._waiting and self._waiting[0][0] == self._first_without_login:
+            secured = "SASL_SSL" if self._uses_tls else "SASL_PLAINTEXT or SASL_SSL"
+            return self._refused(
+                "at the first request",
+                f"if its listener needs a login, set security.protocol to {secured}",
+            )
+        return self._broken()
+
+    def _refused(self, when: str, advice: str) -> KafkaError:
+        return KafkaError(
+            E.NETWORK_EXCEPTION,
+            f"{self.address} closed the connection {when}; {advice}; otherwise see the broker's log",
+        )
 
     def _broken(self) -> KafkaError:
         return KafkaError(

@@ -18,8 +18,11 @@ from headwater.client.consumer.group.consumer_protocol import by_topic
 from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.consumer.record import OffsetAndTimestamp, topic_partition, topic_partitions
 from headwater.client.errors import no_such_topic
+from headwater.client.refusals import refused
+from headwater.client.topology import topics_and_problems
 from headwater.errors import E
 from headwater.model import EARLIEST, LATEST, TopicPartition
+from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -79,8 +82,21 @@ class TopicAdmin:
         await self._calls.retry("the description of topics", self._calls.cluster.all_topics)
         missing = [name for name in wanted if name not in self._calls.cluster.topics]
         if missing:
+            await self._raise_if_hidden(missing)
             raise no_such_topic(*missing)
         return {name: self._calls.cluster.topics[name] for name in wanted}
+
+    async def _raise_if_hidden(self, names: Sequence[str]) -> None:
+        """Raise the missing right, if topics are missing because this user may not see them."""
+        asked = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=False,
+        )
+        connection = await self._calls.cluster.connection(await self._calls.cluster.any_node())
+        _, problems = topics_and_problems(await connection.call(asked, MetadataResponse))
+        for name, problem in problems.items():
+            if problem is E.TOPIC_AUTHORIZATION_FAILED:
+                raise refused(self._calls.settings, problem, name)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         request = DeleteTopicsRequest(
