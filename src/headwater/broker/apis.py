@@ -34,7 +34,7 @@ from headwater.broker.handlers import (
     users,
 )
 from headwater.broker.turns import Steps
-from headwater.errors import E
+from headwater.errors import E, KafkaError
 from headwater.security.acls import CLUSTER_NAME
 from headwater.security.quotas import QuotaKind
 from headwater.security.rights import (
@@ -154,15 +154,18 @@ class ServedApi(NamedTuple):
         if right is not None and of is not None:
             name = of(request, body)
             if name is not None and not context.authorize(request, right, name):
-                request.reply_in_turns(self._refusal(request, body, right.refusal))
+                refusal = context.refusal(request, right, name)
+                request.reply_in_turns(self._refusal(request, body, refusal))
                 return None
         return self.handler(context, request, body)
 
-    def _refusal(self, request: Any, body: Any, error: E) -> Struct:
+    def _refusal(self, request: Any, body: Any, why: KafkaError) -> Struct:
         if self.access.refuse is not None:
-            return self.access.refuse(request, body, error)
+            return self.access.refuse(request, body, why.code)
         response: Any = self.api.response()
-        response.error_code = error
+        response.error_code = why.code
+        if hasattr(response, "error_message"):
+            response.error_message = why.message
         return cast("Struct", response)
 
 

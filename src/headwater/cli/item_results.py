@@ -30,7 +30,9 @@ class ItemResults:
             await work
         except KafkaError as refused:
             if refused.code is not self._accepted:
-                text = f"{prefixed(name, refused.message)} ({refused.code.name}){hint(refused)}"
+                code = f" ({refused.code.name})"
+                code = "" if code in refused.message else code
+                text = f"{prefixed(name, refused.message)}{code}{hint(refused)}"
                 self._refused.append(KafkaError(refused.code, text))
                 return
             self._rows.append({self._kind: name, self._done: False})

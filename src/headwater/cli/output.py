@@ -2,12 +2,15 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeVar
 
 import click
 
+from headwater.errors import E, KafkaError
 from headwater.observe.logs import printable
 
+T = TypeVar("T")
 Row = Mapping[str, object]
 
 
@@ -24,6 +27,17 @@ def show(rows: Sequence[Row], *, as_json: bool, nothing: str = "", title: str = 
         if title:
             click.echo(title)
         click.echo(plain_table(rows), nl=False)
+
+
+async def if_allowed(what: str, asked: Awaitable[T]) -> T | None:
+    """Return what a broker answers; None, and a line about it, if this user may not know it."""
+    try:
+        return await asked
+    except KafkaError as refusal:
+        if refusal.code not in (E.CLUSTER_AUTHORIZATION_FAILED, E.TOPIC_AUTHORIZATION_FAILED):
+            raise
+        click.echo(f"{what} not shown: {refusal.message}", err=True)
+        return None
 
 
 def show_json(value: object) -> None:

@@ -9,7 +9,7 @@ from headwater.cli.configs import alter, topic_overrides
 from headwater.cli.item_results import ItemResults
 from headwater.cli.name_completion import TOPIC
 from headwater.cli.options import parse_assignments, with_admin
-from headwater.cli.output import cell, show, show_json
+from headwater.cli.output import cell, if_allowed, show, show_json
 from headwater.cli.reach_broker import require_topics
 from headwater.client.admin import Admin, ConfigResource, NewTopic
 from headwater.client.cluster import TopicView
@@ -35,7 +35,13 @@ class Sizes(NamedTuple):
 
     start: dict[TopicPartition, int]
     end: dict[TopicPartition, int]
-    size: dict[TopicPartition, int]
+    size: dict[TopicPartition, int] | None
+    """None if this user may not know them."""
+
+    def bytes_of(self, places: Iterable[TopicPartition]) -> int | None:
+        """Return the bytes of partitions."""
+        sizes = self.size
+        return None if sizes is None else sum(sizes.get(place, 0) for place in places)
 
 
 @click.group("topics")
@@ -155,7 +161,7 @@ async def describe(admin: Admin, names: tuple[str, ...], internal: bool, as_json
     """Describe topics, all by default: partitions, replicas, offsets, bytes and configs."""
     await require_topics(admin, names)
     views = await admin.describe_topics(names or await admin.list_topics(internal=internal))
-    configs = await topic_overrides(admin, views)
+    configs = await if_allowed("configs", topic_overrides(admin, views)) or {}
     sizes = await _sizes(admin, views.values())
     shown = [_described(view, configs.get(view.name, {}), sizes) for view in views.values()]
     if as_json:
@@ -283,8 +289,10 @@ async def _sizes(admin: Admin, views: Iterable[TopicView]) -> Sizes:
         for row in view.partitions
         if row.leader >= 0
     ]
-    dirs = await admin.describe_log_dirs()
-    sizes = {place: size for one in dirs for place, size in one.sizes.items()}
+    dirs = await if_allowed("BYTES", admin.describe_log_dirs())
+    sizes = None
+    if dirs is not None:
+        sizes = {place: size for one in dirs for place, size in one.sizes.items()}
     return Sizes(await admin.beginning_offsets(places), await admin.end_offsets(places), sizes)
 
 
@@ -296,7 +304,7 @@ def _summary(view: TopicView, sizes: Sizes) -> dict[str, object]:
         "partitions": len(places),
         "replicas": len(view.partitions[0].replicas) if view.partitions else 0,
         "records": sum(sizes.end[place] - sizes.start[place] for place in led),
-        "bytes": sum(sizes.size.get(place, 0) for place in places),
+        "bytes": sizes.bytes_of(places),
     }
 
 
@@ -311,7 +319,7 @@ def _described(view: TopicView, configs: Overrides, sizes: Sizes) -> dict[str, o
             "offline": list(row.offline),
             "start": sizes.start.get(TopicPartition(view.name, row.partition)),
             "end": sizes.end.get(TopicPartition(view.name, row.partition)),
-            "bytes": sizes.size.get(TopicPartition(view.name, row.partition)),
+            "bytes": sizes.bytes_of([TopicPartition(view.name, row.partition)]),
         }
         for row in view.partitions
     ]
@@ -325,7 +333,7 @@ def _described(view: TopicView, configs: Overrides, sizes: Sizes) -> dict[str, o
 
 
 def _show_topic(topic: dict[str, object], summary: dict[str, object]) -> None:
-    words = [f"{name} {value}" for name, value in summary.items() if name != "topic"]
+    words = [f"{name} {cell(value)}" for name, value in summary.items() if name != "topic"]
     click.echo("  ".join([f"{topic['topic']}  id {topic['id']}", *words]))
     configs, partitions = topic["configs"], topic["partitions"]
     assert isinstance(configs, dict)

@@ -7,7 +7,12 @@ from headwater.errors import E
 from headwater.security.acls import AclOperation, AclResourceType
 from headwater.security.principals import Principal
 
-_PREPOSITION = {AclOperation.WRITE: "write to", AclOperation.CLUSTER_ACTION: "act as a broker in"}
+_PREPOSITION = {
+    AclOperation.WRITE: "write to",
+    AclOperation.CLUSTER_ACTION: "act as a broker in",
+    AclOperation.DESCRIBE_CONFIGS: "describe the configs of",
+    AclOperation.ALTER_CONFIGS: "change the configs of",
+}
 USER = "USER"
 """Stands for a user whose name is not known."""
 

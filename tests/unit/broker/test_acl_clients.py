@@ -1,6 +1,7 @@
 """Our clients and our command line under ACLs: refusals come at once and tell what to grant."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -44,9 +45,9 @@ def become(monkeypatch):
     return become
 
 
-def run(live, *words, exit_code=0):
+def run(live, *words, exit_code=0, typed=""):
     words = [*words, "--bootstrap-server", live.bootstrap]
-    result = CliRunner().invoke(command, words, catch_exceptions=False)
+    result = CliRunner().invoke(command, words, input=typed, catch_exceptions=False)
     assert result.exit_code == exit_code, result.output
     return result.output
 
@@ -106,6 +107,38 @@ def test_the_walk_of_admin_writer_and_reader(live, become):
         pytest.raises(AuthorizationError),
     ):
         producer.send("orders", b"another").result(30)
+
+
+def test_the_command_line_needs_no_right_to_the_cluster_for_ones_own_topic(live, become):
+    with Admin(bootstrap_servers=live.bootstrap) as admin:
+        admin.create_topics([NewTopic("own"), NewTopic("hidden")])
+    run(live, "acls", "allow-producer", "clerk", "own")
+    become("clerk")
+    assert run(live, "produce", "own", typed="a book\n") == "own: sent 1 record\n"
+    said = run(live, "topics", "list")
+    assert "BYTES not shown: user 'ANONYMOUS' may not describe the cluster" in said
+    assert re.search(r"^own +1 +1 +1 +-$", said, re.MULTILINE)
+    assert "configs not shown" in run(live, "topics", "describe", "own")
+    assert "LOG_DIRS not shown" in run(live, "cluster")
+    for words in (("describe",), ("trim", "--before", "end")):
+        said = run(live, "topics", *words, "hidden", exit_code=1)
+        assert "may not describe topic 'hidden'" in said
+    assert "may not describe topic 'hidden'" in run(live, "produce", "hidden", exit_code=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (("users", "list"), "describe cluster"),
+        (("quotas", "list"), "describe-configs cluster"),
+        (("acls", "list"), "describe cluster"),
+        (("brokers", "log-dirs"), "describe cluster"),
+    ],
+)
+def test_a_refusal_names_the_command_that_grants_the_right(live, become, words, right):
+    become("stranger")
+    said = run(live, *words, exit_code=1)
+    assert re.search(f"grant it with: headwater acls allow (stranger|ANONYMOUS) {right}$", said)
 
 
 def test_the_admin_and_the_command_line_show_and_change_the_same_acls(live, become):

@@ -16,6 +16,8 @@ from headwater.wire.schema import Struct
 
 Answer = Callable[[int, int], Struct | bytes | None]
 """From API key and version to an answer, raw bytes, or silence."""
+_HANG_UP = b""
+"""An answer: the peer closes the connection."""
 
 
 async def talk(
@@ -31,6 +33,8 @@ async def talk(
                 reply = answer(header.api_key, header.version)
                 if isinstance(reply, Struct):
                     writer.writelines(response(header.correlation_id, header.version, reply))
+                elif reply == _HANG_UP:
+                    return
                 elif reply is not None:
                     writer.write(reply)
         finally:
@@ -115,6 +119,22 @@ def test_an_api_that_the_broker_lacks_is_named() -> None:
             connection.version_for(MetadataRequest())
 
     asyncio.run(talk(lambda key, version: versions(metadata=(98, 99)), work))
+
+
+def test_a_listener_that_closes_without_an_answer_may_use_tls() -> None:
+    async def work(connection: ClientConnection) -> None:
+        raise AssertionError("the connection opened")
+
+    with pytest.raises(KafkaError, match=r"set security\.protocol to SSL or SASL_SSL"):
+        asyncio.run(talk(lambda key, version: _HANG_UP, work))
+
+
+def test_a_listener_that_closes_at_the_first_request_may_need_a_login() -> None:
+    async def work(connection: ClientConnection) -> None:
+        with pytest.raises(KafkaError, match="if its listener needs a login"):
+            await connection.call(MetadataRequest(), MetadataResponse)
+
+    asyncio.run(talk(lambda key, _: versions(metadata=(0, 9)) if key == 18 else _HANG_UP, work))
 
 
 def test_a_broker_that_is_silent_is_given_up_on() -> None:

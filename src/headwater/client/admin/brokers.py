@@ -9,8 +9,10 @@ from headwater.client.cluster import Node
 from headwater.client.consumer.group.consumer_protocol import by_topic
 from headwater.client.consumer.record import topic_partition
 from headwater.client.errors import failure
+from headwater.client.refusals import refused
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition
+from headwater.security.acls import CLUSTER_NAME
 from headwater.wire.messages.cluster import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -93,7 +95,9 @@ class BrokerAdmin:
         request = DescribeLogDirsRequest(topics=None)
         node = self._node(broker_id)
         answer = await self._calls.cluster.ask(node, request, DescribeLogDirsResponse)
-        await self._calls.raise_refusals([(f"broker {broker_id}", answer.error_code, None)])
+        if answer.error_code:
+            about = f"broker {broker_id}"
+            raise refused(self._calls.settings, answer.error_code, CLUSTER_NAME, about)
         return [_described(broker_id, row) for row in answer.results]
 
     async def alter_replica_log_dirs(
