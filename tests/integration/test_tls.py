@@ -16,7 +16,7 @@ from headwater.testing import Cluster
 from headwater.transport.tls import client_context
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from tests.integration.certificates import Authority
-from tests.unit.broker.live import Client, Closed, Live, batch, until
+from tests.unit.broker.live import Client, Live, batch, until
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +88,20 @@ def test_a_certificate_makes_a_user_and_is_required_where_that_is_set(tmp_path, 
         with Client(live.port, tls=context(authority, stores[1])) as alice:
             assert versions(alice) == 0
             assert [str(one.principal) for one in connections(live)] == ["User:ALICE"]
-        for store in (None, stores[2]):
-            with pytest.raises((ssl.SSLError, ConnectionError, Closed)):
-                greet(live.port, context(authority, store))
+        for store, alert in ((None, "CERTIFICATE_REQUIRED"), (stores[2], "UNKNOWN_CA")):
+            with (
+                pytest.raises(ssl.SSLError, match=alert),
+                Client(live.port, tls=context(authority, store)) as refused,
+            ):
+                refused.socket.recv(1)
         until(lambda: not connections(live))
+        stranger = {
+            "bootstrap_servers": f"127.0.0.1:{live.port}",
+            "security_protocol": "SSL",
+            "ssl_cafile": str(authority.certificate),
+        }
+        with Admin(**stranger) as admin, pytest.raises(KafkaError, match="certificate required"):
+            admin.list_topics()
 
 
 def test_a_certificate_without_a_rule_is_refused(tmp_path, authority, stores, caplog):

@@ -1,6 +1,6 @@
 """What a connection needs to send buffers through TLS, and to count them."""
 
-from ssl import SSLError
+from ssl import SSLCertVerificationError, SSLError
 
 from headwater.log.slices import SliceStream
 from headwater.seams.files import Buffer
@@ -11,6 +11,8 @@ TLS_RECORD_BYTES = 16 * 1024
 
 def handshake_failure(failure: Exception) -> str:
     """Return why a connection ended before it was made, in words."""
+    if isinstance(failure, SSLCertVerificationError):
+        return f"its certificate is not accepted: {failure.verify_message}"
     if isinstance(failure, SSLError) and failure.reason:
         return f"the TLS handshake failed: {failure.reason.lower().replace('_', ' ')}"
     return str(failure) or "the peer went away during the TLS handshake"

@@ -157,8 +157,7 @@ async def find_broker(
             reason = _reason(problem)
         except KafkaError as problem:
             reason = problem.message
-            if problem.code is E.NETWORK_EXCEPTION:
-                advice = ""
+            advice = _START if problem.code is E.REQUEST_TIMED_OUT else ""
         else:
             return
     raise KafkaError(E.BROKER_NOT_AVAILABLE, f"cannot connect to {bootstrap} ({reason}){advice}")

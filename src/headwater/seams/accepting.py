@@ -6,13 +6,15 @@ when the peer's whole first message is there, and few begin in one turn of the l
 """
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from contextvars import ContextVar
+from typing import Any, Protocol
 
 ACCEPTS_A_TURN = 32
 HANDSHAKES_A_TURN = 4
@@ -26,6 +28,38 @@ _HANDSHAKE_RECORD = 0x16
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("headwater.server")
+
+
+_accepting: ContextVar[socket.socket | None] = ContextVar("accepting", default=None)
+"""The stream whose TLS this task begins."""
+
+
+class AlertingTls(ssl.SSLObject):
+    """The TLS of an accepted connection: a client learns why its handshake failed.
+
+    Event loops close the stream without what OpenSSL wants to send last: clients would see an end
+    without a reason, and try again forever.
+    """
+
+    @classmethod
+    def _create(cls, incoming: Any, outgoing: Any, *args: Any, **options: Any) -> Any:
+        created: Any = super()._create(incoming, outgoing, *args, **options)  # type: ignore[misc]
+        created._alerts = outgoing
+        created._stream = _accepting.get()
+        return created
+
+    def do_handshake(self) -> None:
+        """Send the alert of a handshake that fails."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            found: Any = self
+            if found._stream is not None and found._alerts.pending:
+                with contextlib.suppress(OSError):
+                    found._stream.send(found._alerts.read())
+            raise
 
 
 class NotTlsError(ConnectionError):
@@ -187,6 +221,7 @@ class TcpListener:
     ) -> None:
         limits = {}
         if context is not None:
+            _accepting.set(stream)
             limits = {
                 "ssl_handshake_timeout": limit_s,
                 "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,

@@ -8,7 +8,7 @@ owner opens another.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 from typing import Any, Protocol, TypeVar, cast
 
 from headwater import __version__
@@ -364,7 +364,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Fail every request without an answer: the stream is gone."""
         if self._giving_up is not None:
             self._giving_up.cancel()
-        self._fail(self._lost())
+        self._fail(self._lost(exc))
 
     def _fail(self, why: KafkaError) -> None:
         if self._later is not None:
@@ -378,8 +378,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    def _lost(self) -> KafkaError:
+    def _lost(self, exc: Exception | None) -> KafkaError:
         """Return what the moment says about the reason: brokers refuse a client without a word."""
+        if isinstance(exc, SSLError) and "ALERT" in (exc.reason or ""):
+            return KafkaError(
+                E.INVALID_CONFIG,
+                f"{self.address} refused the TLS of this client: {_alert(exc)}; check the "
+                "certificate in ssl.keystore.location, and that the broker trusts its authority",
+            )
         if not self._served:
             return self._refused("without an answer", _OTHER_SETUP[self._uses_tls])
         if self._waiting and self._waiting[0][0] == self._first_without_login:
@@ -407,6 +413,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             E.REQUEST_TIMED_OUT,
             f"{self.address} did not answer within {timeout_s:g} s ({what})",
         )
+
+
+def _alert(failure: SSLError) -> str:
+    """Return an alert of TLS in words: `certificate required`."""
+    return (failure.reason or "").partition("ALERT_")[2].lower().replace("_", " ")
 
 
 def _as_it_is(frame: Frame) -> Frame:
