@@ -71,6 +71,24 @@ def test_certificates_are_renewed_with_their_names_before_they_end(tmp_path):
     assert run("check", "--dir", str(tmp_path)).exit_code == 1
 
 
+def test_a_folder_without_the_key_of_its_authority_is_checked_and_never_gets_another(tmp_path):
+    secure = SecureFolder(tmp_path)
+    secure.make(["127.0.0.1"], ["alice"], 9093)
+    (tmp_path / "ca.key").rename(tmp_path.parent / "ca.key")
+    trusted = (tmp_path / "ca.pem").read_bytes()
+    assert run("check", "--dir", str(tmp_path)).exit_code == 0
+    for words in (("init", "--user", "bob"), ("renew", "--all")):
+        with pytest.raises(ConfigError, match=r"ca\.key is missing"):
+            run(*words, "--dir", str(tmp_path), catch_exceptions=False)
+    assert (tmp_path / "ca.pem").read_bytes() == trusted
+
+
+@pytest.mark.parametrize("verb", ["check", "renew"])
+def test_a_folder_without_an_authority_is_refused(tmp_path, verb):
+    with pytest.raises(ConfigError, match=r"has no ca\.pem"):
+        run(verb, "--dir", str(tmp_path), catch_exceptions=False)
+
+
 def test_a_pkcs12_store_becomes_pem(tmp_path):
     secure = SecureFolder(tmp_path)
     secure.make(["127.0.0.1"], [], 9093)

@@ -66,7 +66,9 @@ def check(folder: Path) -> None:
     for problem in problems:
         click.echo(problem, err=True)
     if problems:
-        raise click.ClickException(f"{len(problems)} problems in {folder}")
+        raise click.ClickException(
+            f"{len(problems)} problem{'' if len(problems) == 1 else 's'} in {folder}"
+        )
     click.echo("no problems")
 
 

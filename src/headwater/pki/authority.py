@@ -35,7 +35,9 @@ class Authority:
         return self.certificate.exists() and self._key.exists()
 
     def create(self, name: str) -> None:
-        """Make a key and a certificate that signs others."""
+        """Make a key and a certificate that signs others; it never replaces an authority."""
+        if self.certificate.exists():
+            raise self._without_key("make users")
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".ca-") as work:
             key, certificate = Path(work, "key"), Path(work, "certificate")
@@ -52,6 +54,8 @@ class Authority:
         self, store: Path, name: str, hosts: Sequence[str] = (), days: int = STORE_DAYS
     ) -> None:
         """Write a store for `name`; with hosts, it may also be used by a server at them."""
+        if not self._key.exists():
+            raise self._without_key("sign")
         usage = "serverAuth,clientAuth" if hosts else "clientAuth"
         lines = [f"extendedKeyUsage={usage}", "keyUsage=critical,digitalSignature"]
         if hosts:
@@ -69,6 +73,11 @@ class Authority:
                 "-days", str(days), "-extfile", str(extensions), "-out", str(signed),
             )  # fmt: skip
             write_private(store, key.read_text() + signed.read_text())
+
+    def _without_key(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"{self._key} is missing: {what} in the folder that has the key of {self.certificate}"
+        )
 
 
 def alternative_name(host: str) -> str:

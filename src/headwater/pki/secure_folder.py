@@ -58,6 +58,7 @@ class SecureFolder:
 
     def renew(self, now: datetime, *, everything: bool = False) -> list[Path]:
         """Sign stores again that end soon, with the same names, and return them."""
+        self._require_authority()
         limit = now + timedelta(days=SOON_DAYS)
         due = [
             (store, found)
@@ -71,17 +72,31 @@ class SecureFolder:
 
     def problems(self, now: datetime) -> Iterator[str]:
         """Yield what is wrong: files that others can read, certificates that end soon."""
-        if not self.authority.exists:
-            yield f"{self.folder} has no ca.pem and ca.key: run `headwater security init`"
+        self._require_authority()
         for path in (*self.folder.glob("*"), *(self.folder / "users").glob("*")):
             private = path.suffix in (".key", ".properties") or path.name != "ca.pem"
             if private and path.is_file() and path.stat().st_mode & 0o077:
                 yield f"others can read {path}: run chmod 600 {path}"
+        authority = self.authority.certificate
+        own = parse_certificate(certificates_of(authority.read_text())[0])
+        if (left := (ends_at(own) - now).days) < STORE_DAYS:
+            yield (
+                f"the authority in {authority} ends in {left} days, and all certificates with it: "
+                "make another in a new folder, and let brokers and clients trust both meanwhile"
+            )
         for store, found in self.certificates():
             left = (ends_at(found) - now).days
             if left < SOON_DAYS:
                 said = f"ends in {left} days" if left >= 0 else "has expired"
                 yield f"the certificate in {store} {said}: run `headwater security renew`"
+
+    def _require_authority(self) -> None:
+        """Refuse another folder; the key of the authority may be kept elsewhere."""
+        if not self.authority.certificate.exists():
+            raise ConfigError(
+                f"{self.folder} has no ca.pem: name the folder of `headwater security init` "
+                "with --dir"
+            )
 
     def _make_user(self, user: str, hosts: Sequence[str], port: int) -> list[Path]:
         store = self.folder / "users" / f"{user}.pem"
