@@ -37,7 +37,7 @@ COMMANDS = {
     "pipeline": "Run pipelines on Spark: topics to tables and back, exactly once.",
     "demo": "Kill brokers of a cluster under load and see that nothing is lost.",
     "perf": "Measure the speed of producers and consumers on this machine.",
-    "log": "Dump and verify the files of a log.",
+    "log": "Dump, verify and repair the files of a log.",
     "archive": "Copy sealed segments to a folder; audit and replay them.",
     "completion": "Print a script that completes commands, topics and groups in your shell.",
 }

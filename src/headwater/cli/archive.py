@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
+from headwater.cli.client_config import refuse_secured
 from headwater.cli.options import argument_bytes, bootstrap_option, json_option
 from headwater.cli.output import show, show_json
 from headwater.cli.pipeline_runs import spark_errors_as_one_line
@@ -69,6 +70,8 @@ def copy(
 
     if bootstrap is None and not places:
         raise click.UsageError("name the broker's DATA_DIR, or a --bootstrap-server")
+    if bootstrap is not None:
+        refuse_secured("headwater archive")
     if bootstrap is not None and include_active:
         raise click.UsageError("--include-active is for a stopped broker: name its DATA_DIR")
     with broker_stopped(places[0]) if include_active else nullcontext():
@@ -199,6 +202,7 @@ def replay(
         by_key=by_key,
         id=name,
     )
+    refuse_secured("headwater archive")
     require_reachable(bootstrap, _REACH_S, [into])  # before Spark takes its time to start
     with spark_errors_as_one_line():
         counts = run(spark_session("headwater archive replay", master=master), what, bootstrap)

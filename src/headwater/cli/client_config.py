@@ -34,6 +34,17 @@ def default_bootstrap(context: click.Context | None = None) -> str:
     return _checked(context).get(BOOTSTRAP, DEFAULT_BOOTSTRAP)
 
 
+def refuse_secured(who: str) -> None:
+    """Refuse a config file with TLS or a login for a command that has neither."""
+    protocol = _checked().get("security.protocol", "PLAINTEXT").upper()
+    if protocol != "PLAINTEXT":
+        raise ConfigError(
+            f"{who} connects without TLS and without a login, but the config file has "
+            f"security.protocol={protocol}: name a PLAINTEXT listener in a file without it, or use "
+            "the Spark source and sink of topics, which take kafka.security.protocol as an option"
+        )
+
+
 def _checked(context: click.Context | None = None) -> dict[str, str]:
     context = context or click.get_current_context(silent=True)
     path = context.find_root().params.get(CONFIG_FILE) if context else None

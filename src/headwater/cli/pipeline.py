@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.client_config import refuse_secured
 from headwater.cli.options import bootstrap_option, json_option, parse_assignments
 from headwater.cli.output import show
 from headwater.cli.pipeline_runs import exit_if_stopped, print_flows, run_scope, running_options
@@ -64,7 +65,7 @@ def run(
     one line and exit code 2, a failed flow is one line and exit code 1.
     """
     project = _loaded(path, bootstrap)
-    require_broker(project.bootstrap_servers)
+    _reach(project.bootstrap_servers)
     from headwater.pipelines.running.runner import run as run_project
 
     with run_scope(progress, project.storage, once) as (model, stop):
@@ -91,7 +92,7 @@ def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> Non
     """Check the pipeline at PATH without Spark: unknown tables, cycles, missing topics, types."""
     project = _loaded(path, bootstrap)
     if not offline:
-        require_broker(project.bootstrap_servers)
+        _reach(project.bootstrap_servers)
     from headwater.pipelines.declaring.graph import order
     from headwater.pipelines.running.preflight import problems
 
@@ -223,7 +224,7 @@ def ingest(
         parse_table(target)
     except TargetError as problem:
         raise click.UsageError(str(problem)) from None
-    require_broker(bootstrap)
+    _reach(bootstrap)
     from headwater.pipelines.ingest.frozen_schema import IngestError
     from headwater.pipelines.ingest.ingest import plan_ingest, run_ingest
 
@@ -248,6 +249,12 @@ def ingest(
         )
     print_flows([report], as_json)
     exit_if_stopped(once, stop)
+
+
+def _reach(bootstrap: str) -> None:
+    """Check that a broker responds, as pipelines connect to it."""
+    refuse_secured("headwater pipeline")
+    require_broker(bootstrap)
 
 
 def _loaded(path: str, bootstrap: str | None) -> "Project":

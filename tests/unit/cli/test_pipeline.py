@@ -85,6 +85,21 @@ def test_a_broker_that_does_not_answer_is_one_line_before_spark_starts(word, sho
     assert told.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pipeline", "ingest", "orders", "--to", "parquet:out", "--schema", "infer"),
+        ("archive", "copy", "--bootstrap-server", "127.0.0.1:1", "--to", "copies"),
+    ],
+)
+def test_a_config_file_with_tls_is_refused_at_once(words, tmp_path):
+    file = tmp_path / "alice.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SSL\n")
+    refused = CliRunner().invoke(command, ["--config", str(file), *words])
+    assert refused.exit_code == 1
+    assert "connects without TLS and without a login" in refused.stderr
+
+
 def test_help_imports_no_spark():
     script = (
         "import sys; from headwater.cli.app import command\n"
