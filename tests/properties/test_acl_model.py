@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.broker.acl_changes import AclChanges, AclEdit
+from headwater.controller.store.metadata_store import SessionState
 from headwater.security.acl_index import AclIndex
 from headwater.security.acl_nodes import decode_entries, encode_entries, node_path
 from headwater.security.acls import (
@@ -181,13 +182,18 @@ def reread(store, loop):
     return {(pattern, one) for pattern in index.patterns() for one in index.entries(pattern)}
 
 
-edits = st.tuples(st.integers(0, 3), patterns, entries, st.booleans(), st.integers(0, 30))
+edits = st.tuples(
+    st.integers(0, 3), patterns, entries, st.booleans(), st.integers(0, 30), st.booleans()
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(edits, max_size=25))
 def test_four_brokers_that_change_acls_at_once_lose_nothing(changes):
-    """Each ACL ends as the last of its edits to be stored says, on every broker and in the store."""
+    """Each ACL ends as the last of its edits to be stored says, on every broker and in the store.
+
+    A broker whose session with the store opens again reads everything, also in the middle of a write.
+    """
     loop = FakeLoop()
     store = embedded(loop, MemoryFiles())
     brokers = [StandardAuthorizer() for _ in range(4)]
@@ -196,7 +202,7 @@ def test_four_brokers_that_change_acls_at_once_lose_nothing(changes):
         one.start(lambda: None)
     loop.run()
     expected, answered = set(), []
-    for broker, pattern, entry, adds, pause in changes:
+    for broker, pattern, entry, adds, pause, reopens in changes:
         some = frozenset({entry})
         edit = AclEdit(added=some) if adds else AclEdit(removed=some)
 
@@ -209,6 +215,8 @@ def test_four_brokers_that_change_acls_at_once_lose_nothing(changes):
         stores[broker].write({pattern: edit}, replied)
         for _ in range(pause):
             loop.step()
+        if reopens:
+            stores[broker]._session_changed(SessionState.OPEN)
     loop.run()
     assert len(answered) == len(changes)
     stored = reread(store, loop)
@@ -216,6 +224,39 @@ def test_four_brokers_that_change_acls_at_once_lose_nothing(changes):
     for one in brokers:
         index = one.index
         assert {(p, e) for p in index.patterns() for e in index.entries(p)} == stored
+
+
+def test_a_change_of_many_large_patterns_is_stored_in_writes_that_zookeeper_takes(monkeypatch):
+    """ZooKeeper ends the connection of a client that sends 1 MiB, and the broker would send it again."""
+    loop = FakeLoop()
+    store = embedded(loop, MemoryFiles())
+    acls = AclChanges(store, StandardAuthorizer(), lambda: None)
+    acls.start(lambda: None)
+    loop.run()
+    sizes, multi = [], store.multi
+
+    def weighed(ops, reply):
+        sizes.append(sum(len(one.path) + len(getattr(one, "data", b"")) for one in ops))
+        multi(ops, reply)
+
+    monkeypatch.setattr(store, "multi", weighed)
+    some = frozenset(
+        AclEntry(f"User:{user}", "*", Op.READ, Allow) for user in ("eve", *(map(str, range(1000))))
+    )
+    names = [f"{number}{'n' * 3000}" for number in range(12)]
+    wanted = {ResourcePattern(AclResourceType.TOPIC, AclPatternType.LITERAL, n) for n in names}
+    outcomes = []
+    acls.write({pattern: AclEdit(added=some) for pattern in wanted}, outcomes.append)
+    loop.run()
+    eve = frozenset(one for one in some if one.principal == "User:eve")
+    acls.write({pattern: AclEdit(removed=eve) for pattern in wanted}, outcomes.append)
+    loop.run()
+    added, removed = outcomes
+    assert not any(one.failure for one in [*added.values(), *removed.values()])
+    assert {one.removed for one in removed.values()} == {eve}
+    assert reread(store, loop) == {(pattern, one) for pattern in wanted for one in some - eve}
+    assert max(sizes) < 300_000
+    assert len(sizes) < 24, "several patterns in one write"
 
 
 @given(st.lists(entries, unique=True))

@@ -58,6 +58,8 @@ T = TypeVar("T")
 KEPT_NOTIFICATIONS = 1000
 PATTERNS_AT_ONCE = 100
 """How many nodes one write changes."""
+MAX_WRITE_BYTES = MAX_NODE_BYTES
+"""How large a write of several nodes is. ZooKeeper ends the connection of a client that sends 1 MiB."""
 MOST_TRIES = 100
 """How often other brokers may be faster before a write fails."""
 _OVERTAKEN = (StoreFailure.BAD_VERSION, StoreFailure.NODE_EXISTS, StoreFailure.NO_NODE)
@@ -223,18 +225,24 @@ class AclChanges:
     def _store_some(self, write: "_Write", version: int) -> None:
         if self._loading is not None:
             return
-        index, ops = self._authorizer.index, list[Op]()
-        some = dict(islice(write.left.items(), PATTERNS_AT_ONCE))
+        index, ops, size = self._authorizer.index, list[Op](), 0
+        some: list[ResourcePattern] = []
         stored: dict[ResourcePattern, list[AclEntry]] = {}
-        for pattern, edit in some.items():
+        for pattern, edit in islice(write.left.items(), PATTERNS_AT_ONCE):
             before = index.entries(pattern)
             removed = edit.removed.intersection(before)
             after = [one for one in before if one not in removed]
             after += sorted(edit.added.difference(before))
-            write.outcomes[pattern] = AclOutcome(removed)
             if after == before:
+                write.outcomes[pattern] = AclOutcome(removed)
+                some.append(pattern)
                 continue
             data = encode_entries(after)
+            size += len(data) + len(node_path(pattern)) + len(encode_change(pattern))
+            if ops and size > MAX_WRITE_BYTES:
+                break  # the next write has it
+            write.outcomes[pattern] = AclOutcome(removed)
+            some.append(pattern)
             if len(data) > MAX_NODE_BYTES and len(after) > len(before):
                 write.outcomes[pattern] = AclOutcome(failure=_too_many(pattern))
                 continue

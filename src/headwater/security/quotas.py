@@ -27,6 +27,8 @@ QUOTA_KEYS = frozenset({*_OF_CLIENTS, *_OF_ADDRESSES})
 _WHOLE = {PRODUCER_BYTE_RATE: 2**63, CONSUMER_BYTE_RATE: 2**63, CONNECTION_CREATION_RATE: 2**31}
 """The quotas that are whole numbers, each with the first number that is too large."""
 _CLOSE = 1e-6
+MAX_NAME = 4096
+"""Characters of a name: it is part of a path in the metadata store."""
 
 
 class QuotaKind(Enum):
@@ -59,6 +61,11 @@ class QuotaEntity(NamedTuple):
                 )
             if name == "":
                 raise KafkaError(E.INVALID_REQUEST, f"the name of the {kind} is empty")
+            if name is not None and len(name) > MAX_NAME:
+                raise KafkaError(
+                    E.INVALID_REQUEST,
+                    f"the name of the {kind} has {len(name)} characters; at most {MAX_NAME} fit",
+                )
             if name == "<default>":
                 raise KafkaError(
                     E.INVALID_REQUEST, f"'<default>' is not a {kind}: leave the name out"

@@ -364,10 +364,12 @@ def test_filters_and_validation_of_acls(live, client):
         creation(R.READ_TOPIC, operation=1),
         creation(R.READ_TOPIC, resource_type=77),
         creation(R.READ_TOPIC, resource_pattern_type=2),
+        creation(R.READ_TOPIC, resource_name="n" * 4097),
+        creation(R.READ_TOPIC, principal="User:" + "n" * 4097),
         creation(R.READ_TOPIC),
     ]
     answer = client.ask(CreateAclsRequest(creations=bad), CreateAclsResponse, 3)
-    assert [row.error_code for row in answer.results] == [E.INVALID_REQUEST] * 6 + [0]
+    assert [row.error_code for row in answer.results] == [E.INVALID_REQUEST] * 8 + [0]
     odd = DescribeAclsRequest(resource_type_filter=99, operation=1, permission_type=1)
     assert client.ask(odd, DescribeAclsResponse, 3).error_code == E.INVALID_REQUEST
     every = DescribeAclsRequest(

@@ -70,6 +70,7 @@ def test_an_address_has_its_own_rate_or_the_default():
         ({"group": "g"}, "not a 'group'"),
         ({"user": ""}, "the name of the user is empty"),
         ({"user": "<default>"}, "leave the name out"),
+        ({"client-id": "n" * 4097}, "has 4097 characters; at most 4096 fit"),
         ({"user": "u", "ip": "::1"}, "cannot be combined"),
         ({"ip": "some.host"}, "'some.host' is not an IP address"),
     ],

@@ -28,6 +28,9 @@ from headwater.wire.messages.acls import (
     DescribeAclsResponse,
 )
 
+MAX_TEXT = 4096
+"""Characters of a name, a principal or a host; the first is part of a path in the metadata store."""
+
 _Created = CreateAclsResponse.AclCreationResult
 _Deleted = DeleteAclsResponse.DeleteAclsFilterResult
 _Described = DescribeAclsResponse.DescribeAclsResource
@@ -149,6 +152,12 @@ def _new_acl(creation: CreateAclsRequest.AclCreation) -> _Acl:
         raise KafkaError(E.INVALID_REQUEST, f"the principal {principal!r} is not like User:alice")
     if not creation.host:
         raise KafkaError(E.INVALID_REQUEST, "the host is empty: write an address, or *")
+    for what, text in (("resource", name), ("principal", principal), ("host", creation.host)):
+        if len(text) > MAX_TEXT:
+            raise KafkaError(
+                E.INVALID_REQUEST,
+                f"the {what} has {len(text)} characters; the metadata store takes {MAX_TEXT}",
+            )
     pattern = ResourcePattern(resource_type, pattern_type, name)
     return pattern, AclEntry(principal, creation.host, operation, permission)
 
