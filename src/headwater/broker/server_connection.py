@@ -8,6 +8,7 @@ are not in the page cache are read from the disk piece by piece, as fast as the 
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -92,6 +93,7 @@ class ServerConnection(FrameProtocol):
         "_leaving",
         "_polls",
         "_session_end",
+        "_session_ends_s",
         "_stream",
         "_streams",
         "_tick",
@@ -142,6 +144,7 @@ class ServerConnection(FrameProtocol):
         self.sasl: SaslSession | None = None
         """The authentication of the peer, once it has begun."""
         self._session_end: asyncio.TimerHandle | None = None
+        self._session_ends_s = math.inf
         self.waits_for_start = False
         """Whether its requests wait until the broker serves."""
         self.host = host
@@ -230,9 +233,18 @@ class ServerConnection(FrameProtocol):
         """Call `end` after a time, instead of what was to be called before; None for never."""
         if self._session_end is not None:
             self._session_end.cancel()
-            self._session_end = None
+            self._session_end, self._session_ends_s = None, math.inf
         if after_s is not None and end is not None:
-            self._session_end = asyncio.get_running_loop().call_later(after_s, end)
+            loop = asyncio.get_running_loop()
+            self._session_ends_s = loop.time() + after_s
+            self._session_end = loop.call_later(after_s, end)
+
+    def within_session(self, wait_ms: int) -> int:
+        """Shorten a wait so that it ends with the session: what comes later is not for this client."""
+        if self._session_end is None:
+            return wait_ms
+        left_ms = (self._session_ends_s - asyncio.get_running_loop().time()) * 1000
+        return min(wait_ms, max(0, int(left_ms)))
 
     def wait_for_start(self, start: int) -> None:
         """Take the request at `start`, and those after it, once the broker serves."""

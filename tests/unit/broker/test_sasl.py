@@ -19,6 +19,7 @@ from headwater.security.scram_credentials import (
 from headwater.wire.apis import API
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.messages.control import UpdateMetadataResponse
+from headwater.wire.messages.fetch import FetchResponse
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.produce import ProduceResponse
 from headwater.wire.messages.sasl import (
@@ -27,7 +28,7 @@ from headwater.wire.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from tests.unit.broker.live import Closed, Live, batch, produce_request, until
+from tests.unit.broker.live import Closed, Live, batch, fetch_request, produce_request, until
 from tests.unit.broker.test_peers import asked, node_of, run, stale_update
 
 PLAIN_USERS = (
@@ -256,6 +257,16 @@ def test_an_expired_session_is_not_served_even_on_the_fast_path(live):
         with pytest.raises(Closed):
             client.answer(ProduceResponse, 9)
         assert live.on_loop(lambda: live.context.replicas.get("expiring", 0).log_end_offset) == 3
+
+
+def test_a_poll_that_began_in_time_gets_nothing_that_came_after_the_session(live):
+    live.create("later")
+    with live.client(1) as bob, live.client() as writer:
+        authenticate(bob, PlainClient("bob", "bob-secret"), "PLAIN")
+        number = bob.send(fetch_request({("later", 0): 0}, max_wait_ms=2**31 - 1), 12)
+        (partition,) = bob.answer(FetchResponse, 12, number).responses[0].partitions
+        assert not partition.records, "answered at the end of the session"
+        assert writer.produce("later", batch()).error_code == 0
 
 
 def test_a_session_goes_on_if_the_client_authenticates_again(live):

@@ -123,7 +123,8 @@ class _Fetch:
         # A client at its limit of polls is not read, so its disconnect goes unnoticed: no poll
         # may outlast the idle timeout of connections.
         idle_ms = settings.connections_max_idle_ms
-        self.max_wait_ms = min(body.max_wait_ms, idle_ms) if idle_ms >= 0 else body.max_wait_ms
+        wait_ms = min(body.max_wait_ms, idle_ms) if idle_ms >= 0 else body.max_wait_ms
+        self.max_wait_ms = request.connection.within_session(wait_ms)
         self.parts: list[Part] = []
         self.waiting = False
         self.found = 0
