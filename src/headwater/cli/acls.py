@@ -1,6 +1,7 @@
 """`headwater acls`: list, allow, deny, remove, and the grants that a producer or a consumer needs."""
 
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
 import click
@@ -24,8 +25,24 @@ _TYPES = {spoken(kind): kind for kind in OPERATIONS_ON}
 _OPERATIONS = {spoken(one): one for one in AclOperation if one is not AclOperation.ANY}
 
 principal_argument = click.argument("principal", metavar="USER")
+
+
+def _address(context: click.Context, option: click.Parameter, text: str) -> str:
+    """Return the address; brokers compare it with that of a client, so a name would never match."""
+    if text == WILDCARD:
+        return text
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise click.UsageError(f"--host {text}: write an IP address") from None
+
+
 host_option = click.option(
-    "--host", default=WILDCARD, metavar="ADDRESS", help="Only from this address."
+    "--host",
+    default=WILDCARD,
+    metavar="ADDRESS",
+    callback=_address,
+    help="Only from this address.",
 )
 prefixed_option = click.option(
     "--prefixed", is_flag=True, help="NAME is a prefix: all names that begin with it."

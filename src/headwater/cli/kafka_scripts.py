@@ -78,6 +78,10 @@ def habit_hint(path: Sequence[str], option: str) -> str:
         hint = "write --bootstrap-server HOST:PORT after the command"
     elif option in ("--bootstrap-server", "--timeout"):
         hint = f"write it after the command, as in headwater topics list {option} ..."
+    elif option == "--command-config":
+        hint = f"write headwater --config FILE {command} ..."
+    elif path[:1] == ["configs"] and option in ("--user", "--client-id", "--ip"):
+        hint = f"users are in headwater users, quotas in headwater quotas list {option} ..."
     elif (path[:1], option) in ((["topics"], "--topic"), (["groups"], "--group")) and path[1:]:
         hint = f"the name is an argument: headwater {command} {option.strip('-').upper()}"
     return f": {hint.format(command=command)}" if hint else ""
@@ -429,6 +433,7 @@ def _acls(given: ScriptOptions) -> list[str]:
     kind = next((option for option in kinds if option in given), "--topic")
     names = [] if kind == "--cluster" else [given.first(kind, "NAME")]
     given.flag("--force")
+    given.flag("--add")
     prefixed = given.first("--resource-pattern-type", "literal").lower() == "prefixed"
     more = [*(["--prefixed"] if prefixed else [])]
     if "--list" in given:

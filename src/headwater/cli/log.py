@@ -74,7 +74,9 @@ def verify(folder: str, compacted: bool, quick: bool, everything: bool, as_json:
         show_json([{"partition": _name(path), **asdict(v)} for path, v in verdicts.items()])
     else:
         printed = {
-            p: v for p, v in verdicts.items() if everything or v.records or v.problems or quick
+            p: v
+            for p, v in verdicts.items()
+            if everything or v.records or v.problems or (quick and v.size)
         }
         show([_row(path, verdict) for path, verdict in printed.items()], as_json=False)
         if len(printed) < len(verdicts):
@@ -106,18 +108,24 @@ def repair(folder: str, compacted: bool, dry_run: bool) -> None:
     files = OsFiles()
     partitions = _require_partitions(folder)
     with _locked(os.path.dirname(os.path.abspath(folder)) if partitions == [folder] else folder):
-        beyond = []
+        beyond, repaired = [], 0
         for path in partitions:
             verdict, steps = repairs(files, path, gaps=compacted)
             beyond += [row for row in verdict.problems if row not in verdict.repairable]
             for step in steps:
+                repaired += 1
                 click.echo(f"would {step.text}" if dry_run else step.text)
                 if not dry_run:
                     step.run()
     for problem in beyond:
         click.echo(problem, err=True)
     if beyond:
-        raise KafkaError(E.CORRUPT_MESSAGE, f"{len(beyond)} problems cannot be repaired")
+        raise KafkaError(
+            E.CORRUPT_MESSAGE,
+            f"{len(beyond)} of the problems cannot be repaired: copy the log from another replica",
+        )
+    if not repaired:
+        click.echo("nothing to repair", err=True)
 
 
 @contextmanager

@@ -76,6 +76,13 @@ def with_admin(
     return run
 
 
+def user_name(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
+    """Return the name of a user as users and quotas have it; a principal is a usage error."""
+    if name is not None and name.startswith("User:"):
+        raise click.UsageError(f"{name} is a principal: write {name.removeprefix('User:')}")
+    return name
+
+
 def argument_bytes(text: str) -> bytes:
     """Return the bytes of an argument, also if they are not UTF-8."""
     return os.fsencode(text)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from headwater.cli.options import with_admin
+from headwater.cli.options import user_name, with_admin
 from headwater.cli.output import show
 from headwater.client.admin import Admin
 from headwater.errors import E, KafkaError
@@ -26,7 +26,13 @@ def _of_entity(work: Callable[..., Any]) -> Callable[..., Any]:
             is_flag=True,
             help=f"Each {kind} without a quota of its own.",
         )(work)
-        work = click.option(f"--{kind}", name, metavar="NAME", help=f"This {kind}.")(work)
+        work = click.option(
+            f"--{kind}",
+            name,
+            metavar="NAME",
+            callback=user_name if kind == USER else None,
+            help=f"This {kind}.",
+        )(work)
     return work
 
 
@@ -63,12 +69,13 @@ async def list_quotas(admin: Admin, /, as_json: bool, **options: Any) -> None:
         {
             **{name: _shown(dict(entity.parts).get(kind)) for kind, name in _PARTS},
             "quota": key,
-            "value": value,
+            "value": int(value) if value.is_integer() else value,
         }
         for entity, quotas in sorted(found.items(), key=lambda one: one[0].parts)
         for key, value in sorted(quotas.items())
     ]
-    nothing = "there are no quotas; set one with: headwater quotas set --user NAME KEY=VALUE"
+    where = "quotas match" if _entity(options) else "quotas are set"
+    nothing = f"no {where}; set one with: headwater quotas set --user NAME KEY=VALUE"
     show(rows, as_json=as_json, nothing=nothing)
 
 

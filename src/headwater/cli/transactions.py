@@ -17,6 +17,7 @@ from headwater.cli.partition_names import named_partition
 from headwater.cli.producers import producer_row
 from headwater.cli.reach_broker import require_topics
 from headwater.client.admin import Admin
+from headwater.client.errors import no_such_partition
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 
@@ -134,6 +135,9 @@ async def _places(
     await require_topics(admin, topics)
     views = await admin.describe_topics(topics or await admin.list_topics(internal=True))
     single = {one for _, one in chosen if one}
+    for one in single:
+        if one.partition >= len(views[one.topic].partitions):
+            raise no_such_partition(one, len(views[one.topic].partitions))
     whole = {name for name, one in chosen if not one} if names else views.keys()
     return [
         place

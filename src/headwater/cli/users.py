@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from headwater.cli.options import with_admin
+from headwater.cli.options import user_name, with_admin
 from headwater.cli.output import show
 from headwater.client.admin import (
     Admin,
@@ -75,7 +75,7 @@ async def list_users(admin: Admin, names: tuple[str, ...], as_json: bool) -> Non
 
 
 @command.command("add")
-@click.argument("name")
+@click.argument("name", callback=user_name)
 @_mechanisms
 @_iterations
 @_with_password
@@ -107,7 +107,7 @@ async def add(
 
 
 @command.command("set-password")
-@click.argument("name")
+@click.argument("name", callback=user_name)
 @_mechanisms
 @_iterations
 @_with_password
@@ -131,7 +131,7 @@ async def set_password(
 
 
 @command.command("remove")
-@click.argument("name")
+@click.argument("name", callback=user_name)
 @_mechanisms
 @_dry_run
 @with_admin

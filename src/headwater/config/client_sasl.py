@@ -98,7 +98,10 @@ def _entries(values: Mapping[str, Value]) -> "list[JaasEntry] | None":
 
     text, file = values["sasl.jaas.config"], values["java.security.auth.login.config"]
     if text is not None:
-        return parse_jaas(str(text))
+        try:
+            return parse_jaas(str(text))
+        except ConfigError as problem:
+            raise ConfigError(f"sasl.jaas.config: {problem.message}") from None
     if file is None or values["sasl.username"] is not None:
         return None
     sections = read_jaas_file(str(file))

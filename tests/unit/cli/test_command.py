@@ -57,6 +57,19 @@ def test_wrong_usage_is_exit_code_2(words: tuple[str, ...]) -> None:
     assert result.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("users", "add", "User:alice"),
+        ("quotas", "set", "--user", "User:alice", "producer_byte_rate=1"),
+    ],
+)
+def test_a_principal_is_not_the_name_of_a_user(words: tuple[str, ...]) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "User:alice is a principal: write alice" in result.output
+
+
 def test_no_broker_is_one_line_that_says_what_to_do() -> None:
     result = run("topics", "list", "--bootstrap-server", NOBODY)
     assert result.exit_code == 1

@@ -266,6 +266,8 @@ def test_a_shell_can_complete_commands(shell: str) -> None:
     [
         ("consume orders --json", "write --format json"),
         ("consume orders --from-beginning", "reading starts at the beginning"),
+        ("topics list --command-config f", "write headwater --config FILE topics list"),
+        ("configs describe --user a", "quotas in headwater quotas list --user"),
         ("consume --topic orders", "headwater consume TOPIC"),
         ("consume orders --max-messages 5", "write --count N"),
         ("produce --topic orders", "headwater produce TOPIC"),

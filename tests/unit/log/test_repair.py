@@ -74,7 +74,9 @@ def test_missing_checksums_are_written_and_a_second_repair_has_nothing_to_do(dat
     assert verify_log(str(folder)).problems == []
     assert len(run("repair", data).stdout.splitlines()) == len(wanted)
     assert [path.read_bytes() for path in wanted] == contents
-    assert run("repair", data).stdout == ""
+    again = run("repair", data)
+    assert again.stdout == ""
+    assert again.stderr == "nothing to repair\n"
 
 
 def test_damaged_batches_are_reported_and_left_alone(data):

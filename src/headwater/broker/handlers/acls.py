@@ -42,7 +42,9 @@ def _acls(context: Context) -> AclChanges:
     """Return the ACLs; KafkaError on a broker without an authorizer."""
     if context.acls is None:
         raise KafkaError(
-            E.SECURITY_DISABLED, "no authorizer is configured: set authorizer.class.name"
+            E.SECURITY_DISABLED,
+            "no authorizer is configured: set authorizer.class.name and super.users on every broker, "
+            "and restart it",
         )
     return context.acls
 
