@@ -1,5 +1,6 @@
 """`headwater security`: from nothing to a secured broker, its users and their renewal."""
 
+import os
 import subprocess
 from datetime import UTC, datetime, timedelta
 
@@ -7,13 +8,20 @@ import confluent_kafka
 import pytest
 from click.testing import CliRunner
 
+import headwater
+from headwater.broker.first_users import read_first_users
 from headwater.cli.security import command
 from headwater.cli.up import refuse_plaintext
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
 from headwater.config.properties import read_properties
+from headwater.errors import KafkaError
 from headwater.pki.secure_folder import SecureFolder
 from tests.unit.broker.live import Live, until
+
+LOGIN = (
+    'org.apache.kafka.common.security.scram.ScramLoginModule required username="{}" password="{}";'
+)
 
 
 def run(*arguments: str, **more):
@@ -22,20 +30,60 @@ def run(*arguments: str, **more):
     return done
 
 
-def test_one_command_makes_a_broker_that_only_its_users_reach(tmp_path):
-    folder = tmp_path / "secure"
-    assert run("init", "--dir", str(folder), "--user", "alice").exit_code == 0
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert run("init", "--dir", str(folder), "--user", "bob").exit_code == 0
-    assert all(path.read_bytes() == data for path, data in before.items()), "it changed a file"
-    assert (folder / "users" / "bob.pem").stat().st_mode & 0o777 == 0o600
+def files_in(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def served(folder, data, **more):
+    """The broker of the folder's settings at a free port."""
+    rows = read_properties(str(folder / "broker.properties"))
+    given = {name: row.value for name, row in rows.items()}
+    protocol = given.pop("advertised.listeners").partition("://")[0]
+    return Live(data, {**given, "listeners": f"{protocol}://127.0.0.1:0", **more})
+
+
+def as_user(folder, user, live):
+    """Client settings as the file of a user has them."""
+    rows = read_properties(str(folder / "users" / f"{user}.properties"))
+    found = {name.replace(".", "_"): row.value for name, row in rows.items()}
+    return {**found, "bootstrap_servers": live.bootstrap}
+
+
+def test_one_command_makes_a_broker_that_only_its_users_use(tmp_path):
+    folder, data = tmp_path / "secure", tmp_path / "data"
+    run("init", "--dir", str(folder), "--user", "alice")
+    before = files_in(folder)
+    assert "there already" in run("init", "--dir", str(folder), "--user", "alice").output
+    assert files_in(folder) == before, "it changed a file"
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in before if path.name != "ca.pem")
     assert "no problems" in run("check", "--dir", str(folder)).output
-    given = {
-        name: row.value for name, row in read_properties(str(folder / "broker.properties")).items()
-    }
-    free = {**given, "listeners": "SSL://127.0.0.1:0"}
-    del free["advertised.listeners"]
-    with Live(tmp_path / "data", free) as live:
+    with served(folder, data) as live:
+        with headwater.Admin(**as_user(folder, "admin", live)) as admin:
+            admin.create_topics(["orders"])
+            admin.alter_user_scram_credentials([headwater.UserScramCredentialDeletion("alice")])
+        wrong = as_user(folder, "admin", live) | {"sasl_jaas_config": LOGIN.format("admin", "no")}
+        with pytest.raises(headwater.AuthenticationError), headwater.Admin(**wrong) as admin:
+            admin.list_topics()
+    run("init", "--dir", str(folder), "--user", "bob")
+    assert all(
+        files_in(folder)[path] == data for path, data in before.items() if path.name[:5] != "scram"
+    )
+    with served(folder, data) as live:
+        with headwater.Admin(**as_user(folder, "bob", live)) as admin:
+            assert list(admin.list_topics()) == [], "bob sees what no ACL allows"
+            with pytest.raises(KafkaError, match="not allowed"):
+                admin.describe_acls()
+        with headwater.Admin(**as_user(folder, "admin", live)) as admin:
+            users = admin.describe_user_scram_credentials()
+            assert sorted(users) == ["admin", "bob"], "a removed user came back"
+
+
+def test_users_with_certificates(tmp_path):
+    folder = tmp_path / "secure"
+    run("init", "--dir", str(folder), "--user", "alice", "--certificates")
+    run("init", "--dir", str(folder), "--user", "bob")
+    assert (folder / "users" / "bob.pem").stat().st_mode & 0o777 == 0o600
+    with served(folder, tmp_path / "data") as live:
         theirs = {
             "bootstrap.servers": live.bootstrap,
             "security.protocol": "SSL",
@@ -54,9 +102,46 @@ def test_one_command_makes_a_broker_that_only_its_users_reach(tmp_path):
         until(lambda: "User:alice" in users())
 
 
+def test_what_init_cannot_complete_is_an_error(tmp_path):
+    secure = SecureFolder(tmp_path)
+
+    def make(*users, hosts=("broker.example",), certificates=False):
+        return secure.make(hosts, users, 9093, os.urandom, certificates=certificates)
+
+    with pytest.raises(ConfigError, match="cannot be a name"):
+        make("a b")
+    assert not secure.broker_file.exists()
+    make("alice")
+    with pytest.raises(ConfigError, match="have passwords: leave --certificates out"):
+        make(certificates=True)
+    secure.settings_of("alice").unlink()
+    with pytest.raises(ConfigError, match="restore the file"):
+        make("alice")
+    make("bob", hosts=("other.example",))
+    bob = read_properties(str(secure.settings_of("bob")))
+    assert bob["bootstrap.servers"].value == "broker.example:9093", "not where the broker is"
+
+
+def test_the_file_of_users_is_checked_at_the_start(tmp_path):
+    file = tmp_path / "users.properties"
+    settings = BrokerSettings.load(None, {"sasl.scram.users.file": str(file)})
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_first_users(settings)
+    for line, problem in {
+        "PLAIN.alice=secret": "is not like SCRAM-SHA-256.alice",
+        "SCRAM-SHA-512.alice=salt=secret": "credential cannot be read",
+        "SCRAM-SHA-512.=salt=YQ==,stored_key=YQ==,server_key=YQ==,iterations=4096": "a name",
+        "SCRAM-SHA-512.a=salt=YQ==,stored_key=YQ==,server_key=YQ==,iterations=1": "iterations",
+    }.items():
+        file.write_text(line + "\n")
+        with pytest.raises(ConfigError, match=problem) as refused:
+            read_first_users(settings)
+        assert "secret" not in str(refused.value)
+
+
 def test_certificates_are_renewed_with_their_names_before_they_end(tmp_path):
     secure = SecureFolder(tmp_path)
-    secure.make(["127.0.0.1", "broker.example"], ["alice"], 9093)
+    secure.make(["127.0.0.1", "broker.example"], ["alice"], 9093, os.urandom, certificates=True)
     before = dict(secure.certificates())
     now = datetime.now(UTC)
     assert secure.renew(now) == []
@@ -91,7 +176,7 @@ def test_a_folder_without_an_authority_is_refused(tmp_path, verb):
 
 def test_a_pkcs12_store_becomes_pem(tmp_path):
     secure = SecureFolder(tmp_path)
-    secure.make(["127.0.0.1"], [], 9093)
+    secure.make(["127.0.0.1"], [], 9093, os.urandom)
     store, out = tmp_path / "b.p12", tmp_path / "b.pem"
     subprocess.run(
         ["openssl", "pkcs12", "-export", "-in", secure.broker_store, "-out", store,

@@ -26,6 +26,7 @@ from headwater.broker.dynamic_config import (
     replication_throttles,
 )
 from headwater.broker.fetch_session import FetchSessionCache
+from headwater.broker.first_users import FirstUsers, read_first_users
 from headwater.broker.follower_loop import ReplicaFetchers
 from headwater.broker.forwarding import Forwarding
 from headwater.broker.housekeeping_loop import Housekeeping
@@ -86,6 +87,7 @@ class Parts:
     cleaner: LogCleaner
     scrubber: Scrubber
     dynamic_config: DynamicConfig
+    first_users: FirstUsers
     store_mark: StoreMark | None
     """None for an embedded store, which is in a log dir itself."""
     monitoring: Monitoring
@@ -132,7 +134,8 @@ def compose(
         context.forwarding = Forwarding(context)
     channels = Channels(asyncio.get_running_loop().call_soon, partial(_connect, context))
     dynamic_config = DynamicConfig(context, open_files)
-    _add_metadata(context, seams, store, channels, dynamic_config)
+    first_users = FirstUsers(store, read_first_users(settings), context.users)
+    _add_metadata(context, seams, store, channels, dynamic_config, first_users)
     compose_coordinators(context, asyncio.get_running_loop().call_later)
     housekeeping = Housekeeping(context, seams.tasks, health, local.reserve, local.own_time)
     cleaner = LogCleaner(context, seams.tasks, seams.workers, health, housekeeping.unlink_later)
@@ -148,6 +151,7 @@ def compose(
         cleaner,
         Scrubber(context, seams.tasks),
         dynamic_config,
+        first_users,
         _store_mark(context, local, log_dirs),
         Monitoring(context, seams, store, cleaner, health, storage_lost.is_set),
     )
@@ -233,6 +237,7 @@ def _add_metadata(
     store: MetadataStore,
     channels: Channels,
     dynamic: DynamicConfig,
+    first_users: FirstUsers,
 ) -> None:
     """What reads and changes the metadata store."""
     loop = asyncio.get_running_loop()
@@ -254,6 +259,7 @@ def _add_metadata(
         when_config_applied=context.configs.when_applied,
         call_soon=loop.call_soon,
         call_later=loop.call_later,
+        on_elected=lambda: first_users.elected(context.controller.submit),
     )
     context.producer_ids = ProducerIdBlocks(store, context.node_id)
 

@@ -106,6 +106,7 @@ class BrokerServer:
         self._recover()
         await self._listen()
         await self._join()
+        await wait_for_callback(self.parts.first_users.when_idle)
         await self.seams.tasks.in_thread(self._note_time, Lane.FILES)
         self._serve()
 

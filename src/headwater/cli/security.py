@@ -9,8 +9,11 @@ import click
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
 from headwater.pki.authority import write_private
-from headwater.pki.secure_folder import SecureFolder, ends_at, pem_of_pkcs12
+from headwater.pki.pkcs12 import pem_of_pkcs12
+from headwater.pki.secure_folder import SecureFolder, ends_at
+from headwater.pki.settings_files import ADMIN
 from headwater.seams.clock import SystemClock
+from headwater.seams.randomness import SystemRandomness
 from headwater.transport.tls import server_context
 
 dir_option = click.option(
@@ -39,18 +42,25 @@ def command() -> None:
 )
 @click.option("--user", "users", multiple=True, help="A user besides admin; may be repeated.")
 @click.option("--port", type=click.IntRange(1, 65535), default=9093, show_default=True)
-def init(folder: Path, hosts: tuple[str, ...], users: tuple[str, ...], port: int) -> None:
-    """Make an authority, certificates of brokers and users, and settings for both.
+@click.option("--certificates", is_flag=True, help="Give users certificates instead of passwords.")
+def init(
+    folder: Path, hosts: tuple[str, ...], users: tuple[str, ...], port: int, certificates: bool
+) -> None:
+    """Make an authority, a certificate of the brokers, users, and settings for all of them.
 
-    Every connection is encrypted, and both sides show a certificate. What is there already stays:
-    run it again to add users.
+    Every connection is encrypted, users log in, and only admin may do anything until ACLs allow
+    more. The settings of a user hold the password; Kafka's tools take the same file. What is there
+    already stays: run it again to add users.
     """
     secure = SecureFolder(folder)
-    for path in secure.make(hosts or ("127.0.0.1", "localhost"), users, port):
+    found = hosts or ("127.0.0.1", "localhost")
+    made = secure.make(found, users, port, _random_bytes, certificates=certificates)
+    for path in made:
         click.echo(f"made {os.path.relpath(path)}")
+    if not made:
+        click.echo("everything is there already")
     click.echo(f"start a broker: headwater up --config {os.path.relpath(secure.broker_file)}")
-    user = os.path.relpath(secure.folder / "users" / f"{(users or ('admin',))[0]}.properties")
-    click.echo(f"use it:         headwater --config {user} topics list")
+    click.echo(f"use it:         headwater --config {_shown(secure, ADMIN)} topics list")
 
 
 @command.command("check")
@@ -70,6 +80,14 @@ def check(folder: Path) -> None:
             f"{len(problems)} problem{'' if len(problems) == 1 else 's'} in {folder}"
         )
     click.echo("no problems")
+
+
+def _shown(secure: SecureFolder, user: str) -> str:
+    return os.path.relpath(secure.settings_of(user))
+
+
+def _random_bytes(size: int) -> bytes:
+    return SystemRandomness().below(1 << 8 * size).to_bytes(size)
 
 
 def _now() -> datetime:

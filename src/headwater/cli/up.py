@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -14,6 +15,9 @@ from headwater.cli.app import CONFIG_FILE
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
 from headwater.config.profiles import PROFILES
+
+if TYPE_CHECKING:
+    from headwater.cli.up_cluster import ClusterOptions
 
 WITHOUT_FILE = {"group.initial.rebalance.delay.ms": "0"}
 """Settings without --config, as in Kafka's own server.properties: the first member of a group gets its
@@ -102,14 +106,21 @@ def command(
     group.initial.rebalance.delay.ms is 0: the first member of a group does not wait for others.
 
     With --brokers N it starts a cluster on this machine: broker 1 listens at --port, the others at
-    the ports after it, and topics have three replicas where there are three brokers.
+    the ports after it, and topics have three replicas where there are three brokers. --config then
+    has what all brokers share; broker 1 listens at the port of its listener.
     """
     _refuse_client_config()
     if brokers is not None:
-        _refuse_with_brokers(file=file, log_dir=log_dir)
+        _refuse_with_brokers(log_dir)
+        from headwater.cli.up_cluster import ClusterOptions
+
+        chosen = {**_of_profile(profile), **_assigned(assignments)}
         _run_cluster(
-            port, data_dir, assignments, profile, log_level, brokers, zookeeper, as_json,
-            until_stdin_closes,
+            ClusterOptions(
+                brokers, zookeeper, port, data_dir, chosen, log_level.upper(), as_json, file,
+                unsafe_plaintext,
+            ),
+            until_stdin_closes=until_stdin_closes,
         )  # fmt: skip
         return
     if zookeeper is not None:
@@ -158,24 +169,16 @@ def _run_broker(
         raise click.ClickException(str(problem)) from problem
 
 
-def _run_cluster(
-    port: int | None,
-    data_dir: str | None,
-    assignments: tuple[str, ...],
-    profile: str | None,
-    log_level: str,
-    brokers: int,
-    zookeeper: str | None,
-    as_json: bool,
-    until_stdin_closes: bool,
-) -> None:
-    from headwater.cli.up_cluster import ClusterOptions, run
+def _run_cluster(options: "ClusterOptions", *, until_stdin_closes: bool) -> None:
+    from headwater.cli.up_cluster import run
 
-    settings = {**_of_profile(profile), **_assigned(assignments)}
-    BrokerSettings.load(None, settings)  # a bad key is reported once, not by each broker
+    # A bad key is reported once, not by each broker.
+    settings = BrokerSettings.load(options.file, options.settings)
+    if not options.unsafe_plaintext:
+        refuse_plaintext(settings)
     if until_stdin_closes:
         threading.Thread(target=stop_with_stdin, name="stdin", daemon=True).start()
-    run(ClusterOptions(brokers, zookeeper, port, data_dir, settings, log_level.upper(), as_json))
+    run(options)
 
 
 def refuse_plaintext(settings: BrokerSettings) -> None:
@@ -191,13 +194,11 @@ def refuse_plaintext(settings: BrokerSettings) -> None:
             )
 
 
-def _refuse_with_brokers(**options: object) -> None:
-    for name, value in options.items():
-        if value is not None:
-            option = "--config" if name == "file" else f"--{name.replace('_', '-')}"
-            raise click.UsageError(
-                f"{option} is for one broker: with --brokers, set keys of all brokers with -o"
-            )
+def _refuse_with_brokers(log_dir: str | None) -> None:
+    if log_dir is not None:
+        raise click.UsageError(
+            "--log-dir is for one broker: with --brokers, each writes broker.stderr in its folder"
+        )
 
 
 def _refuse_cluster_folder(folder: Path) -> None:

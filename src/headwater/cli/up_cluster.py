@@ -12,13 +12,17 @@ import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from headwater.cli.cluster_events import ClusterView, changes
 from headwater.cli.up import WITHOUT_FILE
 from headwater.client.admin import BlockingAdmin
+from headwater.config.broker import BrokerSettings
+from headwater.config.client import AdminSettings
+from headwater.config.listeners import Listener
+from headwater.config.properties import read_properties
 from headwater.errors import KafkaError
 from headwater.processes.child import Child, NotStarted, broker_process, store_process
 from headwater.processes.local_nodes import node_settings, replicated, unused_port
@@ -49,6 +53,9 @@ class ClusterOptions(NamedTuple):
     settings: Mapping[str, str]
     log_level: str
     as_json: bool
+    file: str | None = None
+    """Settings of all brokers; its listener says the protocol and the addresses."""
+    unsafe_plaintext: bool = False
 
 
 def run(options: ClusterOptions) -> None:
@@ -70,7 +77,11 @@ class _LocalCluster:
         self._options = options
         self._folder = Path(options.data_dir or DEFAULT_FOLDER)
         _refuse_single_broker(self._folder)
-        first = DEFAULT_PORT if options.port is None else options.port
+        self._base = BrokerSettings.load(options.file, options.settings)
+        _refuse_several_listeners(self._base)
+        self._listener, self._advertised = self._base.listening[0], self._base.advertised[0]
+        given = self._listener.port if options.file is not None else DEFAULT_PORT
+        first = given if options.port is None else options.port
         ids = range(1, options.brokers + 1)
         self._ports = {at: first + at - 1 if first else unused_port() for at in ids}
         self._store: _Supervised | None = None
@@ -82,15 +93,21 @@ class _LocalCluster:
 
     @property
     def _addresses(self) -> list[str]:
-        return [f"127.0.0.1:{port}" for port in self._ports.values()]
+        return [f"{self._host}:{port}" for port in self._ports.values()]
+
+    @property
+    def _host(self) -> str:
+        """The host to which clients connect."""
+        return self._advertised.host or "127.0.0.1"
 
     # -- starting
 
     def start(self) -> None:
-        zookeeper = self._options.zookeeper or self._start_store()
+        given = self._options.zookeeper or self._base.zookeeper_connect
+        zookeeper = given or self._start_store()
         for broker_id, port in self._ports.items():
             settings = self._settings(broker_id, port, zookeeper)
-            child = broker_process(settings, "--log-level", self._options.log_level)
+            child = broker_process(settings, *self._child_options())
             child.on_log_line = partial(self._print_warning, broker_id)
             self._brokers[broker_id] = _Supervised(f"broker {broker_id}", child, SystemClock())
         for broker in self._brokers.values():
@@ -98,6 +115,14 @@ class _LocalCluster:
         for broker in self._brokers.values():
             broker.child.wait_ready()
         self._say_ready()
+
+    def _child_options(self) -> list[str]:
+        options = ["--log-level", self._options.log_level]
+        if self._options.file is not None:
+            options += ["--config", self._options.file]
+        if self._options.unsafe_plaintext:
+            options.append("--unsafe-plaintext")
+        return options
 
     def _start_store(self) -> str:
         # A fixed port: brokers must find a restarted store.
@@ -129,9 +154,13 @@ class _LocalCluster:
             client_port=port,
             broker_port=self._port_above(port, BROKER_PORTS_ABOVE),
             metrics_port=self._port_above(port, METRICS_PORTS_ABOVE),
+            protocol=self._listener.protocol,
+            host=self._listener.host,
+            advertised_host=self._host,
         )
         defaults = {**WITHOUT_FILE, **QUICK_FAILOVER, **replicated(self._options.brokers)}
-        return {**defaults, **node, **self._options.settings}
+        chosen = {key: value for key, value in defaults.items() if not self._base.is_set(key)}
+        return {**chosen, **node, **self._options.settings}
 
     def _port_above(self, client_port: int, distance: int) -> int:
         return unused_port() if self._options.port == 0 else _above(client_port, distance)
@@ -171,6 +200,7 @@ class _LocalCluster:
         try:
             if self._admin is None:
                 self._admin = BlockingAdmin(
+                    **_admin_login(self._options.file, self._listener),
                     bootstrap_servers=",".join(self._addresses),
                     client_id="headwater-up",
                     request_timeout_ms=2000,
@@ -264,6 +294,26 @@ def _above(client_port: int, distance: int) -> int:
     """Return another port of a broker; the same at each start, so that it is found again."""
     above = client_port + distance
     return above if above < 2**16 else client_port - distance
+
+
+def _admin_login(file: str | None, listener: Listener) -> dict[str, Any]:
+    """Return how to log in as admin: `headwater security init` keeps that beside the file."""
+    if listener.protocol == "PLAINTEXT" or file is None:
+        return {}
+    found = read_properties(str(Path(file).with_name("users") / "admin.properties"))
+    return {
+        name.replace(".", "_"): row.value
+        for name, row in found.items()
+        if name in AdminSettings.KEYS and name != "bootstrap.servers"
+    }
+
+
+def _refuse_several_listeners(settings: BrokerSettings) -> None:
+    if len(settings.listening) > 1:
+        raise click.UsageError(
+            "with --brokers, listeners has one entry, from which the addresses of all brokers "
+            f"follow: {settings.listening[0]} alone, for example"
+        )
 
 
 def _refuse_single_broker(folder: Path) -> None:

@@ -73,9 +73,11 @@ class ControllerLoop:
         when_config_applied: WhenConfigApplied,
         call_soon: CallSoon,
         call_later: CallLater,
+        on_elected: Callable[[], None] = lambda: None,
     ) -> None:
         self.controller_id = NO_LEADER
         self._when_config_applied = when_config_applied
+        self._on_elected = on_elected
         self._store = store
         self._broker_id = broker_id
         self._clock = clock
@@ -218,6 +220,7 @@ class ControllerLoop:
             state.brokers.update(self._live)
             self.controller_id = self._broker_id
             self._on(Elected(epoch, version, state))
+            self._on_elected()
 
     def _depose(self, reason: str) -> None:
         if self._in_office:

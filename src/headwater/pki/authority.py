@@ -42,7 +42,7 @@ class Authority:
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".ca-") as work:
             key, certificate = Path(work, "key"), Path(work, "certificate")
             openssl(
-                "req", "-x509", *_NEW_KEY, "-days", str(CA_DAYS), "-subj", f"/CN={_checked(name)}",
+                "req", "-x509", *_NEW_KEY, "-days", str(CA_DAYS), "-subj", f"/CN={checked_name(name)}",
                 "-addext", "basicConstraints=critical,CA:TRUE,pathlen:0",
                 "-addext", "keyUsage=critical,keyCertSign,cRLSign",
                 "-keyout", str(key), "-out", str(certificate),
@@ -64,7 +64,7 @@ class Authority:
             key, asked, signed, extensions = (Path(work, end) for end in "kasx")
             extensions.write_text("\n".join(lines) + "\n")
             openssl(
-                "req", "-new", *_NEW_KEY, "-subj", f"/CN={_checked(name)}", "-keyout", str(key),
+                "req", "-new", *_NEW_KEY, "-subj", f"/CN={checked_name(name)}", "-keyout", str(key),
                 "-out", str(asked),
             )  # fmt: skip
             openssl(
@@ -104,9 +104,10 @@ def write_file(path: Path, text: str, mode: int) -> None:
     fresh.replace(path)
 
 
-def _checked(name: str) -> str:
+def checked_name(name: str) -> str:
+    """Return the name; ConfigError if a certificate or a file cannot have it."""
     if not _NAME.match(name):
         raise ConfigError(
-            f"{name!r} cannot be a name in a certificate: use up to 64 letters, digits, '.', '_', '-'"
+            f"{name!r} cannot be a name here: use up to 64 letters, digits, '.', '_', '-'"
         )
     return name

@@ -1,26 +1,43 @@
 """A folder with all that a secured broker and its clients need, made at once and kept up to date.
 
-ca.pem ca.key          the authority; the key signs, so it belongs on no broker
-broker.pem             the brokers' key and certificate
-broker.properties      settings of a broker
-users/NAME.pem         a user's key and certificate
-users/NAME.properties  settings of a client, as Kafka's tools and clients read them
+ca.pem ca.key            the authority; the key signs, so it belongs on no broker
+broker.pem               the brokers' key and certificate
+broker.properties        settings of a broker
+scram-users.properties   the credentials with which brokers check the users' passwords
+users/NAME.properties    settings of a client, as Kafka's tools and clients read them
+users/NAME.pem           a user's key and certificate, where users have certificates, not passwords
 """
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headwater.config.keys import ConfigError
-from headwater.pki.authority import STORE_DAYS, Authority, write_private
-from headwater.pki.openssl import openssl
+from headwater.config.properties import read_properties
+from headwater.pki.authority import Authority, checked_name, write_private
+from headwater.pki.settings_files import (
+    ADMIN,
+    broker_text,
+    certificate_client_text,
+    password_client_text,
+    properties,
+)
 from headwater.security.certificates import Certificate, certificates_of, parse_certificate
+from headwater.security.scram_credentials import (
+    DEFAULT_ITERATIONS,
+    SALT_BYTES,
+    SCRAM_SHA_512,
+    ScramCredential,
+)
+from headwater.security.scram_file import FileCredential, lines_of
 
-ADMIN = "admin"
 SOON_DAYS = 30
 """A certificate that ends within this time is reported, and renewed."""
-BROKER_RULES = "RULE:^CN=([^,]+)$/$1/"
+PASSWORD_BYTES = 24
+
+NewSecret = Callable[[int], bytes]
+"""Returns that many random bytes."""
 
 
 class SecureFolder:
@@ -31,9 +48,20 @@ class SecureFolder:
         self.authority = Authority(self.folder)
         self.broker_store = self.folder / "broker.pem"
         self.broker_file = self.folder / "broker.properties"
+        self.users_file = self.folder / "scram-users.properties"
 
-    def make(self, hosts: Sequence[str], users: Iterable[str], port: int) -> list[Path]:
-        """Make what is missing, and return it; files that are there stay as they are."""
+    def make(
+        self,
+        hosts: Sequence[str],
+        users: Iterable[str],
+        port: int,
+        new_secret: NewSecret,
+        *,
+        certificates: bool = False,
+    ) -> list[Path]:
+        """Make what is missing, and return it; what is there stays as it is."""
+        wanted = [checked_name(user) for user in dict.fromkeys((ADMIN, *users))]
+        with_passwords = self._with_passwords(certificates)
         made: list[Path] = []
         (self.folder / "users").mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -44,11 +72,20 @@ class SecureFolder:
             self.authority.sign(self.broker_store, "broker", hosts)
             made.append(self.broker_store)
         if not self.broker_file.exists():
-            write_private(self.broker_file, self._broker_text(hosts, port))
+            users_file = self.users_file if with_passwords else None
+            text = broker_text(
+                self.broker_store, self.authority.certificate, hosts, port,
+                new_secret(PASSWORD_BYTES).hex(), users_file,
+            )  # fmt: skip
+            write_private(self.broker_file, text)
             made.append(self.broker_file)
-        for user in dict.fromkeys((ADMIN, *users)):
-            made += self._make_user(user, hosts, port)
+        for user in wanted:
+            made += self._add_password(user, new_secret) if with_passwords else self._certify(user)
         return made
+
+    def settings_of(self, user: str) -> Path:
+        """Return the file with the settings of a user."""
+        return self.folder / "users" / f"{user}.properties"
 
     def certificates(self) -> Iterator[tuple[Path, Certificate]]:
         """Yield each store that this folder's authority signed, with its certificate."""
@@ -98,45 +135,58 @@ class SecureFolder:
                 "with --dir"
             )
 
-    def _make_user(self, user: str, hosts: Sequence[str], port: int) -> list[Path]:
-        store = self.folder / "users" / f"{user}.pem"
-        settings = store.with_suffix(".properties")
+    def _with_passwords(self, certificates: bool) -> bool:
+        """Return whether users have passwords, as decided when the folder was made."""
+        if not self.broker_file.exists():
+            return not certificates
+        if certificates and self.users_file.exists():
+            raise ConfigError(
+                f"the users in {self.folder} have passwords: leave --certificates out, or choose "
+                "another folder with --dir"
+            )
+        return self.users_file.exists()
+
+    @property
+    def _bootstrap(self) -> str:
+        """The address for clients, as the broker advertises it."""
+        listener = read_properties(str(self.broker_file))["advertised.listeners"].value
+        return listener.partition("://")[2]
+
+    def _certify(self, user: str) -> list[Path]:
+        settings = self.settings_of(user)
+        store = settings.with_suffix(".pem")
         if store.exists() and settings.exists():
             return []
         self.authority.sign(store, user)
-        write_private(settings, self._client_text(store, hosts, port))
+        trust = self.authority.certificate
+        write_private(settings, certificate_client_text(user, store, trust, self._bootstrap))
         return [store, settings]
 
-    def _broker_text(self, hosts: Sequence[str], port: int) -> str:
-        everywhere = any(not _is_loopback(host) for host in hosts)
-        listen = f"SSL://:{port}" if everywhere else f"SSL://{hosts[0]}:{port}"
-        return _properties(
-            f"# Made by `headwater security init`; certificates are valid for {STORE_DAYS} days.",
-            {
-                "listeners": listen,
-                "advertised.listeners": f"SSL://{hosts[0]}:{port}",
-                "inter.broker.listener.name": "SSL",
-                "ssl.client.auth": "required",
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.location": str(self.broker_store),
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": str(self.authority.certificate),
-                "ssl.principal.mapping.rules": BROKER_RULES,
-            },
+    def _add_password(self, user: str, new_secret: NewSecret) -> list[Path]:
+        settings, name = self.settings_of(user), f"{SCRAM_SHA_512.name}.{user}"
+        present = {}
+        if self.users_file.exists():
+            present = {key: row.value for key, row in read_properties(str(self.users_file)).items()}
+        if name in present and settings.exists():
+            return []
+        if name in present or settings.exists():
+            missing = settings if name in present else self.users_file
+            raise ConfigError(
+                f"user {user!r} exists, but {missing} does not have it: restore the file, or choose "
+                "another name or another folder"
+            )
+        password, salt = new_secret(PASSWORD_BYTES).hex(), new_secret(SALT_BYTES)
+        salted = SCRAM_SHA_512.salted_password(password, salt, DEFAULT_ITERATIONS)
+        credential = ScramCredential.of_salted_password(
+            SCRAM_SHA_512, salt, salted, DEFAULT_ITERATIONS
         )
-
-    def _client_text(self, store: Path, hosts: Sequence[str], port: int) -> str:
-        return _properties(
-            f"# The user {store.stem}.",
-            {
-                "bootstrap.servers": f"{hosts[0]}:{port}",
-                "security.protocol": "SSL",
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.location": str(store),
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": str(self.authority.certificate),
-            },
-        )
+        added = lines_of([FileCredential(user, SCRAM_SHA_512.name, credential)])
+        # The password first: without it, nobody could use the credential.
+        trust = self.authority.certificate
+        write_private(settings, password_client_text(user, password, trust, self._bootstrap))
+        head = "Users whom a cluster gets at its start. Their passwords cannot be read from this."
+        write_private(self.users_file, properties(head, {**present, **added}))
+        return [settings, self.users_file] if not present else [settings]
 
 
 def ends_at(certificate: Certificate) -> datetime:
@@ -144,40 +194,6 @@ def ends_at(certificate: Certificate) -> datetime:
     return datetime.strptime(certificate.not_after, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
-def _properties(head: str, values: dict[str, str]) -> str:
-    return "\n".join([head, *(f"{name}={value}" for name, value in values.items())]) + "\n"
-
-
 def _host_of(name: str) -> str:
     kind, _, value = name.partition(":")
     return value if kind == "DNS" else str(ipaddress.ip_address(bytes.fromhex(value)))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def pem_of_pkcs12(store: Path, password: str) -> str:
-    """Return the key, its certificate and the authorities of a PKCS12 store as PEM."""
-    parts = [
-        openssl("pkcs12", "-in", str(store), "-nodes", *which, "-passin", "stdin", secret=password)
-        for which in (("-nocerts",), ("-nokeys", "-clcerts"), ("-nokeys", "-cacerts"))
-    ]
-    text = "".join(map(_pem_blocks, parts))
-    if not text:
-        raise ConfigError(f"{store} has neither a key nor a certificate")
-    return text
-
-
-def _pem_blocks(text: str) -> str:
-    """Drop what openssl writes between the PEM blocks."""
-    lines, inside = [], False
-    for line in text.splitlines():
-        inside |= line.startswith("-----BEGIN ")
-        if inside:
-            lines.append(line + "\n")
-        inside &= not line.startswith("-----END ")
-    return "".join(lines)

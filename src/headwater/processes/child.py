@@ -139,7 +139,10 @@ def _end_of(log: str) -> str:
 
 
 def broker_process(settings: Mapping[str, str], *options: str) -> Child:
-    """A broker with these settings; its log is `broker.stderr` in its first log dir."""
+    """A broker with these settings; its log is `broker.stderr` in its first log dir.
+
+    Secrets belong into a file (`--config` among the options): others can see command lines.
+    """
     texts = [text for key, value in settings.items() for text in ("-o", f"{key}={value}")]
     folder = Path(settings["log.dirs"].split(",")[0])
     return Child(["up", *options, *texts], folder / "broker.stderr")

@@ -1,6 +1,7 @@
 """The settings and the ports of brokers that form one cluster on this machine."""
 
 import socket
+from collections.abc import Mapping
 
 from headwater.seams.randomness import SystemRandomness
 
@@ -36,22 +37,30 @@ def node_settings(
     metrics_port: int,
     relay_port: int | None = None,
     protocol: str = "PLAINTEXT",
+    host: str = "127.0.0.1",
+    advertised_host: str = "127.0.0.1",
 ) -> dict[str, str]:
     """One broker of a local cluster; other brokers reach it at `relay_port` if that is given."""
-    clients = f"{CLIENT_LISTENER}://127.0.0.1:{client_port}"
     advertised_port = broker_port if relay_port is None else relay_port
+    listeners = {CLIENT_LISTENER: client_port, BROKER_LISTENER: broker_port}
+    advertised = {CLIENT_LISTENER: client_port, BROKER_LISTENER: advertised_port}
     return {
         "broker.id": str(broker_id),
         "zookeeper.connect": zookeeper,
         "log.dirs": folder,
-        "listeners": f"{clients},{BROKER_LISTENER}://127.0.0.1:{broker_port}",
-        "advertised.listeners": f"{clients},{BROKER_LISTENER}://127.0.0.1:{advertised_port}",
+        "listeners": _addresses(listeners, host),
+        "advertised.listeners": _addresses(advertised, advertised_host),
         "listener.security.protocol.map": (
             f"{CLIENT_LISTENER}:{protocol},{BROKER_LISTENER}:{protocol}"
         ),
         "inter.broker.listener.name": BROKER_LISTENER,
         "metrics.listener": f"127.0.0.1:{metrics_port}",
     }
+
+
+def _addresses(ports: Mapping[str, int], host: str) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return ",".join(f"{name}://{shown}:{port}" for name, port in ports.items())
 
 
 def replicated(brokers: int) -> dict[str, str]:

@@ -27,6 +27,13 @@ class SaslKeys(SettingsBase):
             "only with sasl.plain.without.tls.",
         differs="Kafka's default is GSSAPI, which is not supported.",
     )
+    sasl_scram_users_file: str | None = key(
+        "sasl.scram.users.file", STRING, default=None,
+        doc="A file with credentials of SCRAM users, as `headwater security init` makes it. A "
+            "controller that is elected adds those users to the cluster that no controller added "
+            "before; headwater users changes and removes them.",
+        differs="Kafka has no such key: there, kafka-storage format --add-scram adds first users.",
+    )
     sasl_jaas_config: str | None = key(
         "sasl.jaas.config", PASSWORD, default=None, per_listener=True,
         doc="The users of PLAIN as Kafka writes them: org.apache.kafka.common.security.plain."

@@ -5,7 +5,7 @@ missing key raises a ValueError that names the path.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -15,6 +15,7 @@ from headwater.model import NO_LEADER, ZERO_UUID, Uuid, uuid_parse, uuid_text
 
 CLUSTER_ID = "/cluster/id"
 CLUSTER_SECRET = "/headwater_cluster_secret"
+FIRST_USERS = "/headwater_first_users"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"
@@ -41,7 +42,9 @@ PERSISTENT_PATHS = (
 )  # fmt: skip
 """The paths to create first; parents come before their children."""
 
-SENSITIVE_PATHS = (CLUSTER_SECRET, "/config/users", "/config/brokers", CONFIG_CHANGES)
+SENSITIVE_PATHS = (
+    CLUSTER_SECRET, FIRST_USERS, "/config/users", "/config/brokers", CONFIG_CHANGES,
+)  # fmt: skip
 """What is here and below may hold secrets, or say whose secrets changed."""
 
 _CREATOR_ONLY = (Acl(READ | WRITE | CREATE | DELETE | ADMIN, "auth", ""),)
@@ -195,6 +198,15 @@ def encode_controller(broker_id: int, now_ms: int) -> bytes:
 
 def decode_controller(data: bytes) -> int:
     return int(_decode(CONTROLLER, data, "brokerid")["brokerid"])
+
+
+def encode_first_users(added: Iterable[str]) -> bytes:
+    """The credentials of sasl.scram.users.file that were added to the cluster, by MECHANISM.USER."""
+    return _encode({"version": 1, "added": sorted(added)})
+
+
+def decode_first_users(data: bytes) -> set[str]:
+    return set(_decode(FIRST_USERS, data, "added")["added"])
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
