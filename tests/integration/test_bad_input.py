@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from headwater.transport.wrong_protocol import NO_TLS_HERE
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.framing import request_frame
@@ -99,7 +100,6 @@ def test_an_impossible_frame_size_closes_the_connection(live, size):
 @pytest.mark.parametrize(
     "data",
     [
-        TLS_HELLO,
         HTTP,
         b"\xff" * 64,
         b"SSH-2.0-OpenSSH_9.2\r\n",
@@ -353,9 +353,10 @@ def test_every_served_api_was_attacked():
         assert codec.encode_bytes(request, version) is not None, api.name
 
 
-def test_a_port_that_speaks_tls_is_not_confused_by_a_plain_client(live):
+def test_a_client_with_tls_gets_an_alert_of_tls(live):
     with Client(live.port) as client:
         client.send_bytes(TLS_HELLO)
+        assert client.socket.recv(64) == NO_TLS_HERE
         assert client.is_closed()
 
 

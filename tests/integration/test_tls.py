@@ -9,6 +9,8 @@ import time
 import pytest
 
 from headwater import Admin, Consumer, Producer
+from headwater.client.blocking_connection import BlockingConnection
+from headwater.config.client import AdminSettings
 from headwater.config.keys import ConfigError
 from headwater.config.tls import TlsSettings
 from headwater.errors import KafkaError
@@ -137,17 +139,20 @@ def test_plain_bytes_on_a_tls_port_and_the_reverse_are_one_line_each(
         secure, plain = (one.port for one in live.broker.listeners)
         for _ in range(3):
             with Client(secure) as client:
-                client.send(ApiVersionsRequest(), 0)
+                for part in (b"GET / HTTP/1.1\r\n\r\n", b"\0\0"):
+                    client.send_bytes(part)
                 assert client.is_closed()
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                Client(plain, tls=context(authority))
+            _refused_as(f"127.0.0.1:{secure} speaks only TLS", secure)
+            _refused_as(f"127.0.0.1:{plain} speaks no TLS", plain, authority)
         with Client(plain) as client:
             assert versions(client) == 0
         texts = sorted(one.getMessage() for one in caplog.records)
         assert [text for text in texts if text.startswith("listener ")] == [
-            "listener PLAINTEXT: 127.0.0.1: closed a connection: the client uses TLS, this "
-            "listener does not",
-            "listener SSL: 127.0.0.1: closed a connection: its first bytes are not those of TLS",
+            "listener PLAINTEXT: 127.0.0.1: closed a connection: the client uses TLS, which this "
+            "listener does not speak: it needs security.protocol=PLAINTEXT, or the port of a "
+            "listener with TLS",
+            "listener SSL: 127.0.0.1: closed a connection: its first bytes are not those of TLS: "
+            "the client needs security.protocol=SSL",
         ]
         until(lambda: not connections(live))
 
@@ -173,6 +178,19 @@ def test_half_open_connections_cost_nobody_else_anything(tmp_path, authority, st
             while peer.recv(1 << 16):
                 pass
             peer.close()
+
+
+def _refused_as(why: str, port: int, authority=None) -> None:
+    """Every kind of client fails at once, and its error says why."""
+    tls = (
+        {"security_protocol": "SSL", "ssl_cafile": str(authority.certificate)} if authority else {}
+    )
+    given = {"bootstrap_servers": f"127.0.0.1:{port}", **tls}
+    with pytest.raises(ConfigError, match=why), Admin(**given) as admin:
+        admin.list_topics()
+    settings = AdminSettings.of(given)
+    with pytest.raises(ConfigError, match=why):
+        BlockingConnection("127.0.0.1", port, "test", 30.0, settings.tls)
 
 
 def _client_hello(authority) -> bytes:
@@ -281,7 +299,7 @@ def test_three_brokers_over_mutual_tls_survive_kills():
             values = [int(record.value) for record in consumer.read_to_end()]
         assert sorted(values) == list(range(sent))
         plain = {"bootstrap_servers": cluster.bootstrap, "default_api_timeout_ms": 2000}
-        with Admin(**plain) as stranger, pytest.raises(KafkaError, match="closed the connection"):
+        with Admin(**plain) as stranger, pytest.raises(KafkaError, match="speaks only TLS"):
             stranger.list_topics()
 
 

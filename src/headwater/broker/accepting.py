@@ -6,6 +6,7 @@ from ssl import SSLContext
 from headwater.broker.context import Context
 from headwater.broker.listening import SETUP_TIMEOUT_S, ListenerSecurity
 from headwater.broker.server_connection import OnFrame, ServerConnection
+from headwater.transport.wrong_protocol import tls_needed_answer
 
 
 class BrokerAcceptor:
@@ -25,6 +26,10 @@ class BrokerAcceptor:
         """The context of the key store that is in use now."""
         tls = self._security.tls
         return None if tls is None else tls.context
+
+    def plain_answer(self, received: bytes) -> bytes:
+        """Return what to tell a client that does not use TLS."""
+        return tls_needed_answer(received)
 
     def pause_s(self) -> float:
         """Return how long the listener must wait to stay within max.connection.creation.rate."""

@@ -3,16 +3,19 @@
 from ssl import SSLCertVerificationError, SSLError
 
 from headwater.log.slices import SliceStream
+from headwater.seams.accepting import NotTlsError
 from headwater.seams.files import Buffer
 
 TLS_RECORD_BYTES = 16 * 1024
 """The most bytes of one TLS record."""
 
 
-def handshake_failure(failure: Exception) -> str:
+def handshake_failure(failure: Exception, protocol: str) -> str:
     """Return why a connection ended before it was made, in words."""
     if isinstance(failure, SSLCertVerificationError):
         return f"its certificate is not accepted: {failure.verify_message}"
+    if isinstance(failure, NotTlsError):
+        return f"{failure}: the client needs security.protocol={protocol}"
     if isinstance(failure, SSLError) and failure.reason:
         return f"the TLS handshake failed: {failure.reason.lower().replace('_', ' ')}"
     return str(failure) or "the peer went away during the TLS handshake"

@@ -22,6 +22,7 @@ from headwater.security.principals import ANONYMOUS, Principal
 from headwater.security.sasl_session import SaslSession
 from headwater.transport.frame_protocol import FIRST_BUFFER, UNLIMITED, FrameProtocol
 from headwater.transport.memory import MemoryBudget
+from headwater.transport.wrong_protocol import HANDSHAKE, NO_TLS_HERE
 
 if TYPE_CHECKING:
     from headwater.broker.client_quotas import QuotaMeter
@@ -41,9 +42,6 @@ SMALL_PIECE = 64 * 1024
 """Bytes read from the disk at a time for one client, and while memory is short."""
 WORTH_COUNTING = 64 * 1024
 """Smaller responses do not count in the memory budget: the transport sends them at once."""
-
-TLS_RECORD = 0x1603
-"""The first bytes of a TLS handshake, read as the start of a frame size."""
 
 SENT: list[Buffer] = []
 """The content of the slot of a sent response: a reference to the slot must not keep the bytes."""
@@ -261,7 +259,7 @@ class ServerConnection(FrameProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection; later responses are dropped."""
         if self.transport is None and exc is not None:
-            self._report(handshake_failure(exc))
+            self._report(handshake_failure(exc, self.security.protocol))
         self.context.connection_quotas.leave(self, self.host, self.listener)
         self.context.metrics.closed_bytes_in += self.bytes_in
         self.context.metrics.closed_bytes_out += self.bytes_out
@@ -312,14 +310,18 @@ class ServerConnection(FrameProtocol):
         if self._tick.dirty:
             self._tick.flush()
 
-    def frame_refused(self, size: int) -> None:
+    def frame_refused(self, size: int) -> bytes:
         """Close the connection of a peer that announced an invalid frame size."""
-        if size >> 16 == TLS_RECORD:
-            self._report("the client uses TLS, this listener does not")
-            return
+        if size >> 16 == HANDSHAKE:
+            self._report(
+                "the client uses TLS, which this listener does not speak: it needs "
+                f"security.protocol={self.security.protocol}, or the port of a listener with TLS"
+            )
+            return NO_TLS_HERE
         self.context.peer_log.warning(
             "frames", self.host, f"closed a connection: a frame of {size} bytes was announced"
         )
+        return b""
 
     # -- answers
 

@@ -21,6 +21,7 @@ from headwater.config.tls import TlsSettings
 from headwater.errors import E
 from headwater.seams.clock import SystemClock
 from headwater.transport.tls import cached_client_context
+from headwater.transport.wrong_protocol import is_alert, tls_needed
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.framing import MAX_FRAME, read_response_header, request
@@ -156,6 +157,8 @@ class BlockingConnection:
 
     def _checked(self, size: int) -> int:
         if not _SIZE.size <= size <= MAX_FRAME:
+            if not self._served and is_alert(_SIZE.pack(size)):
+                raise tls_needed(self._name)
             raise self._senseless(f"a frame of {size} bytes")
         return size
 
@@ -179,6 +182,8 @@ class BlockingConnection:
         if told.error_code == E.UNSUPPORTED_VERSION:
             self._send(message, 0)
             told = self.receive(ApiVersionsResponse, 0, timeout_s)
+        if told.error_code == E.INVALID_CONFIG:
+            raise tls_needed(self._name)
         if told.error_code:
             raise failure(told.error_code)
         self._served = {

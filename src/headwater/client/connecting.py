@@ -9,11 +9,12 @@ from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
 from headwater.transport.client_connection import ClientConnection
 from headwater.transport.tls import cached_client_context
+from headwater.transport.wrong_protocol import NO_TLS_REASON, no_tls_there
 
 if TYPE_CHECKING:
     from headwater.client.login import Login
 
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", NO_TLS_REASON)
 """What OpenSSL calls an answer that is not TLS."""
 
 
@@ -61,8 +62,7 @@ def tls_failure(address: str, failure: ssl.SSLError) -> ConfigError | OSError:
             "a name that it has"
         )
     if failure.reason in _NOT_TLS:
-        return ConfigError(
-            f"{address} does not use TLS: connect to the port of an SSL listener, or set "
-            "security_protocol='PLAINTEXT' on a network you trust"
-        )
+        return no_tls_there(address)
+    if isinstance(failure, ssl.SSLEOFError):
+        return ConnectionError(f"{address} ended the handshake of TLS; does its listener use TLS?")
     return failure

@@ -24,6 +24,8 @@ NO_DESCRIPTORS_PAUSE_S = 1.0
 RECORD_HEADER = 5
 """Bytes in front of a record of TLS: its type, its version, its size."""
 LONGEST_RECORD = 16 * 1024
+FIRST_BYTES = 4096
+"""How much of a peer without TLS is read: more than a first request has."""
 _HANDSHAKE_RECORD = 0x16
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -77,6 +79,9 @@ class Acceptor(Protocol):
     def setup_timeout_s(self) -> float:
         """How long the handshake of TLS may take."""
 
+    def plain_answer(self, received: bytes) -> bytes:
+        """Return what to send to a peer whose first bytes are not those of TLS, before the end."""
+
     def pause_s(self) -> float:
         """Return for how long to accept nothing; 0 if the next connection may come."""
 
@@ -96,6 +101,9 @@ class AcceptAll:
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         self._factory = factory
+
+    def plain_answer(self, received: bytes) -> bytes:
+        return b""
 
     def pause_s(self) -> float:
         return 0.0
@@ -173,7 +181,8 @@ class TcpListener:
             self._connect(stream, protocol, None, 0.0)
         else:
             deadline_s = self._loop.time() + self._acceptor.setup_timeout_s
-            greeting = _Greeting(self._loop, stream, protocol, deadline_s, self._greeted_by)
+            answer = self._acceptor.plain_answer
+            greeting = _Greeting(self._loop, stream, protocol, deadline_s, self._greeted_by, answer)
             self._greeted[greeting] = None
 
     # -- TLS
@@ -249,6 +258,7 @@ class _Greeting:
         protocol: asyncio.BaseProtocol,
         deadline_s: float,
         done: Callable[..., None],
+        plain_answer: Callable[[bytes], bytes],
     ) -> None:
         self.stream = stream
         self.protocol = protocol
@@ -257,6 +267,7 @@ class _Greeting:
         self._done = done
         self._wanted = RECORD_HEADER
         self._wake_with(RECORD_HEADER)
+        self._plain_answer = plain_answer
         self._timer = loop.call_at(
             deadline_s, self.drop, TimeoutError("the TLS handshake did not begin in time")
         )
@@ -277,6 +288,7 @@ class _Greeting:
         if not first:
             self.drop(None)
         elif first[0] != _HANDSHAKE_RECORD:
+            self._answer_plain()
             self.drop(NotTlsError("its first bytes are not those of TLS"))
         elif len(first) == self._wanted == RECORD_HEADER:
             self._wait_for_record(int.from_bytes(first[3:]))
@@ -291,6 +303,15 @@ class _Greeting:
         else:
             self._wanted += size
             self._wake_with(self._wanted)
+
+    def _answer_plain(self) -> None:
+        """Answer a peer without TLS, once: what is not read would reset the connection."""
+        try:
+            answer = self._plain_answer(self.stream.recv(FIRST_BYTES))
+            if answer:
+                self.stream.send(answer)
+        except OSError:
+            return  # the peer is gone already
 
     def _stop_watching(self) -> None:
         self._timer.cancel()

@@ -15,6 +15,7 @@ from headwater import __version__
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.network import Buffer, Network, write_parts
 from headwater.transport.response_reader import Frame, ResponseReader
+from headwater.transport.wrong_protocol import is_alert, tls_needed
 from headwater.wire import codec
 from headwater.wire.apis import API, API_VERSIONS, key_of
 from headwater.wire.framing import read_response_header
@@ -271,6 +272,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         answer = await self._exchange(request, ApiVersionsResponse, 3)
         if answer.error_code == E.UNSUPPORTED_VERSION:
             answer = await self._exchange(request, ApiVersionsResponse, 0)
+        if answer.error_code == E.INVALID_CONFIG:
+            raise tls_needed(self.address)
         if answer.error_code:
             raise KafkaError(error_of(answer.error_code))
         self._served = {
@@ -356,6 +359,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if not reply.done():
                     _complete(reply, read, frame)
         except (ValueError, IndexError, codec.WireError):
+            if not self._served and is_alert(self._reader.start):
+                self._fail(tls_needed(self.address))
             self.close()
         if self._drained is not None and not self._waiting and not self._drained.done():
             self._drained.set_result(None)

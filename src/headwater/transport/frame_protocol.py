@@ -88,8 +88,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def before_reuse(self) -> None:
         """Release every slice: the buffer is about to be overwritten."""
 
-    def frame_refused(self, size: int) -> None:
-        """The peer announced a frame of an impossible size; the stream is closed after this."""
+    def frame_refused(self, size: int) -> bytes:
+        """The peer announced a frame of an impossible size; the stream is closed after this.
+
+        Return what to send before.
+        """
+        return b""
 
     # -- asyncio's side
 
@@ -310,5 +314,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._start, self._end = 0, rest
 
     def _refuse(self, size: int) -> None:
-        self.frame_refused(size)
-        self.abort()
+        farewell = self.frame_refused(size)
+        if farewell and self.transport is not None:
+            self.hold()
+            self.transport.write(farewell)
+            self.transport.close()
+        else:
+            self.abort()

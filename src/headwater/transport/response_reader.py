@@ -40,6 +40,11 @@ class ResponseReader:
         self._large_filled = 0
         self._spares: list[bytearray] = []
 
+    @property
+    def start(self) -> bytes:
+        """The first bytes of what is not a whole frame."""
+        return bytes(self._inbox_view[:_SIZE])
+
     def room(self) -> memoryview:
         """Return the buffer for the next bytes."""
         if self._large is None:

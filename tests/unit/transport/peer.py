@@ -62,8 +62,9 @@ class Peer(FrameProtocol):
         self.slices.clear()
         super().rewind()
 
-    def frame_refused(self, size: int) -> None:
+    def frame_refused(self, size: int) -> bytes:
         self.refused.append(size)
+        return b""
 
     def check_slices(self) -> None:
         """No byte of a frame may change before `before_reuse`."""
