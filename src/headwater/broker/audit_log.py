@@ -1,4 +1,4 @@
-"""The audit log: one line of JSON for each refusal, and for each change of who may do what.
+"""The audit log: one line of JSON for each refusal, of a login too, and for each change of who may do what.
 
 A line says who, from where, what, and which rule decided. Everything in it is escaped, and no value
 of a setting, password or token ever is in it. A refusal that repeats within ten seconds is counted in
@@ -8,12 +8,14 @@ the next line; a client that is refused many different things has a limited numb
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headwater.security.acls import AclOperation, AclResourceType
 
 if TYPE_CHECKING:
     from headwater.broker.request import Request
+    from headwater.broker.server_connection import ServerConnection
+    from headwater.security.principals import Principal
 
 log = logging.getLogger("headwater.audit")
 
@@ -26,7 +28,19 @@ MAX_TEXT = 256
 MAX_DETAILS = 20
 """Longer lists in a line end with the number of those left out."""
 
-_Refusal: TypeAlias = tuple[str, str, str, AclOperation, AclResourceType, str]
+_Value: TypeAlias = "str | int | list[str]"
+_Refusal: TypeAlias = tuple[object, ...]
+"""Who was refused what, and from where."""
+
+
+class Peer(Protocol):
+    """Who is behind a line: a connection, or a client whose request another broker forwarded."""
+
+    @property
+    def principal(self) -> "Principal": ...
+
+    @property
+    def host(self) -> str: ...
 
 
 class AuditLog:
@@ -50,29 +64,44 @@ class AuditLog:
         """Note that a client lacked a right."""
         peer, api = request.connection, request.row.api.name
         key = (str(peer.principal), peer.host, api, operation, resource_type, name[:MAX_TEXT])
+        repeated = self._repeated(peer, key)
+        if repeated is not None:
+            what: dict[str, _Value] = {
+                "api": api,
+                "operation": operation.name,
+                "resource": resource_type.name,
+                "name": name,
+                "rule": rule(),
+            }
+            self._write("refused", peer, {**what, **repeated})
+
+    def login_refused(self, peer: "ServerConnection", mechanism: str, why: str) -> None:
+        """Note that a peer could not prove who it is."""
+        repeated = self._repeated(peer, (peer.host, peer.listener, mechanism, why[:MAX_TEXT]))
+        if repeated is not None:
+            what: dict[str, _Value] = {
+                "listener": peer.listener,
+                "mechanism": mechanism,
+                "rule": why,
+            }
+            self._write("login refused", peer, {**what, **repeated})
+
+    def _repeated(self, peer: Peer, key: _Refusal) -> dict[str, int] | None:
+        """Return how often a refusal came since its last line; None if there is no line now."""
         now = self._now_ms()
         until, repeated = self._said.get(key, (now, 0))
         if now < until:
             self._said[key] = until, repeated + 1
-            return
-        if not self._has_line(request, now):
-            return
+            return None
+        if not self._has_line(peer, now):
+            return None
         self._said.pop(key, None)
         _make_room(self._said)
         self._said[key] = now + INTERVAL_MS, 0
-        what: dict[str, str | int] = {
-            "operation": operation.name,
-            "resource": resource_type.name,
-            "name": name,
-            "rule": rule(),
-        }
-        if repeated:
-            what["repeated"] = repeated
-        self._write("refused", request, what)
+        return {"repeated": repeated} if repeated else {}
 
-    def _has_line(self, request: "Request", now: int) -> bool:
+    def _has_line(self, peer: Peer, now: int) -> bool:
         """Count a line of a client; return whether it may have one more."""
-        peer = request.connection
         client = str(peer.principal), peer.host
         since, lines = self._lines.pop(client, (now, 0))
         if now - since >= INTERVAL_MS:
@@ -81,28 +110,27 @@ class AuditLog:
         self._lines[client] = since, lines + 1
         if lines == MOST_LINES:
             why = f"more than {MOST_LINES} different ones in {INTERVAL_MS // 1000} s"
-            self._write("refusals left out", request, {"rule": why})
+            self._write("refusals left out", peer, {"rule": why})
         return lines < MOST_LINES
 
     def changed(
-        self, request: "Request", event: str, name: str, details: Iterable[str] = ()
+        self, request: "Request", event: str, name: str, rule: str, details: Iterable[str] = ()
     ) -> None:
         """Note a change of ACLs, users, quotas, tokens or configs; details hold no secret."""
         shown = [one[:MAX_TEXT] for one in details]
         left_out = len(shown) - MAX_DETAILS
         if left_out > 0:
             shown[MAX_DETAILS:] = [f"and {left_out} more"]
-        self._write(event, request, {"name": name} | ({"changes": shown} if shown else {}))
+        what: dict[str, _Value] = {"api": request.row.api.name, "name": name, "rule": rule}
+        if shown:
+            what["changes"] = shown
+        self._write(event, request.connection, what)
 
-    def _write(
-        self, event: str, request: "Request", what: Mapping[str, str | int | list[str]]
-    ) -> None:
-        peer = request.connection
+    def _write(self, event: str, peer: Peer, what: Mapping[str, _Value]) -> None:
         line = {
             "event": event,
             "principal": str(peer.principal)[:MAX_TEXT],
             "host": peer.host,
-            "api": request.row.api.name,
         } | {
             key: value[:MAX_TEXT] if isinstance(value, str) else value
             for key, value in what.items()

@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from headwater.broker.listening import is_loopback
 from headwater.broker.server_connection import ServerConnection
 from headwater.broker.turns import Requester
+from headwater.config.keys import INT32_MAX
 from headwater.errors import E, KafkaError
 from headwater.seams.clock import Clock
 from headwater.security.principals import BROKER, Principal
@@ -114,6 +116,7 @@ class ClientQuotas:
         kinds: Mapping[int, QuotaKind],
         use: Callable[["ClientQuotas | None"], None],
         exempt_listeners: Collection[str] = (),
+        rate_per_address: float = INT32_MAX,
     ) -> None:
         self.table = QuotaTable()
         self._clock = clock
@@ -122,6 +125,8 @@ class ClientQuotas:
         self._use = use
         """Called with this object if clients have quotas, with None if they do not."""
         self._exempt_listeners = exempt_listeners
+        self._rate_per_address = rate_per_address
+        """The new connections per second of an address without a quota."""
         self.rejected_connections = 0
         self._epoch = 0
         self._buckets = QuotaBuckets()
@@ -151,6 +156,8 @@ class ClientQuotas:
         """
         ip = host.removeprefix(_MAPPED)
         rate = self.table.connection_rate(ip)
+        if rate is None and self._rate_per_address < INT32_MAX and not is_loopback(ip):
+            rate = self._rate_per_address
         if rate is None or listener in self._exempt_listeners:
             return True
         owner = BucketOwner(CONNECTION_CREATION_RATE, None, ip)

@@ -169,6 +169,7 @@ def _client_quotas(context: Context, clock: Clock) -> ClientQuotas:
         {key: row.quota for key, row in SERVED.items()},
         use,
         settings.listeners_of_brokers if len(settings.listening) > 1 else (),
+        settings.max_connection_creation_rate_per_ip,
     )
 
 

@@ -37,7 +37,7 @@ from headwater.security.acls import (
 from headwater.security.broker_handshake import BrokerCredentials
 from headwater.security.principals import BROKER
 from headwater.security.refusals import name_for_command, refusal_text
-from headwater.security.rights import CLUSTER_ACTION, DESCRIBE_TOPIC, Right
+from headwater.security.rights import ALTER_CLUSTER, CLUSTER_ACTION, DESCRIBE_TOPIC, Right
 from headwater.security.scram_users import ScramUsers
 from headwater.transport.listener import ConnectionQuotas
 from headwater.transport.memory import MemoryBudget
@@ -199,6 +199,23 @@ class Context:
             )
 
         self.audit.refused(request, right.operation, right.resource_type, name, rule)
+
+    def note_change(
+        self,
+        request: "Request",
+        event: str,
+        name: str,
+        details: Iterable[str] = (),
+        *,
+        right: Right = ALTER_CLUSTER,
+        resource: str = CLUSTER_NAME,
+    ) -> None:
+        """Write a change to the audit log, with the rule by which the client has the right to it."""
+        peer = request.connection
+        rule = self.authorizer.reason(
+            peer.principal, peer.host, right.operation, right.resource_type, resource
+        )
+        self.audit.changed(request, event, name, rule, details)
 
     def authorized_operations(
         self, request: "Request", resource_type: AclResourceType, name: str

@@ -112,6 +112,8 @@ class BrokerServer:
 
     async def _compose(self) -> None:
         settings, seams = self._boot_settings, self.seams
+        for line in settings.hardening:
+            log.info("security.profile=%s sets %s", settings.security_profile, line)
         local = self._local_store = self._open_store(seams, settings.log_dirs[0])
         if local.is_shared:
             await self._check_store(local.store)

@@ -11,6 +11,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
+from ssl import SSLCertVerificationError
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headwater.broker.answer_buffers import handshake_failure, joined, own_bytes
@@ -196,7 +197,9 @@ class ServerConnection(FrameProtocol):
             self.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         )
         if principal is None:
-            self._report("no rule of ssl.principal.mapping.rules matches its certificate")
+            why = "no rule of ssl.principal.mapping.rules matches its certificate"
+            self._report(why)
+            self.context.audit.login_refused(self, "certificate", why)
             return False
         self.authenticated_as(principal)
         return True
@@ -259,7 +262,10 @@ class ServerConnection(FrameProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection; later responses are dropped."""
         if self.transport is None and exc is not None:
-            self._report(handshake_failure(exc, self.security.protocol))
+            why = handshake_failure(exc, self.security.protocol)
+            self._report(why)
+            if isinstance(exc, SSLCertVerificationError):
+                self.context.audit.login_refused(self, "certificate", why)
         self.context.connection_quotas.leave(self, self.host, self.listener)
         self.context.metrics.closed_bytes_in += self.bytes_in
         self.context.metrics.closed_bytes_out += self.bytes_out

@@ -26,8 +26,15 @@ from headwater.config.listener_overrides import names_of, parse_override
 from headwater.config.listeners import Listener, advertised_listeners, parse_listeners
 from headwater.config.properties import Assignment, read_properties
 from headwater.config.resolve import Layers, configured
+from headwater.config.security_profile import (
+    HARDENED,
+    described,
+    hardening,
+    refuse_open_listeners,
+)
 from headwater.config.tls import TlsSettings, tls_settings
 from headwater.config.topic import TopicSettings
+from headwater.config.unused_security import refuse_unused
 
 _UNITS = {"hours": 3_600_000, "minutes": 60_000}
 
@@ -61,6 +68,8 @@ class BrokerSettings(
     listening: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
     ignored: tuple[ConfigError, ...]
+    hardening: tuple[str, ...] = ()
+    """What security.profile has set, each with its reason."""
 
     def __init__(self, layers: Layers, ignored: tuple[ConfigError, ...] = ()) -> None:
         values = {row.name: _effective(layers, row) for row in self.KEYS.values()}
@@ -94,13 +103,20 @@ class BrokerSettings(
                 cls.key(name).parse(assignment.value)
             except ConfigError as problem:
                 raise ConfigError(f"{assignment.origin}: {problem.message}") from None
-        settings = cls(Layers({}, {}, {name: value for name, (value, _) in assigned.items()}))
+        static = {name: value for name, (value, _) in assigned.items()}
+        settings = cls(Layers({}, {}, static))
+        if settings.security_profile == HARDENED:
+            added = hardening(assigned, lambda name, text: cls.key(name).parse(text))
+            settings = cls(Layers({}, {}, static | added))
+            vars(settings).update(hardening=tuple(described(added)))
+            settings.refuse_open_listeners()
         settings.topic_defaults.refuse_contradictions()
         # Raises now, not later, if a name is not a listener or the keys contradict each other.
         _ = settings.listeners_of_brokers
         for listener in settings.listening:
             settings.tls_of(listener)
         settings.refuse_unknown_listeners(assigned)
+        refuse_unused(assigned, settings.listening, settings.authorizer_class_name)
         settings.refuse_open_zookeeper()
         return settings
 
@@ -180,6 +196,12 @@ class BrokerSettings(
             return tls_settings(partial(self.of_listener, listener.name), client_auth)
         except ConfigError as problem:
             raise ConfigError(f"listener {listener.name}: {problem.message}") from None
+
+    def refuse_open_listeners(self) -> None:
+        """Raise ConfigError for a listener that security.profile=hardened does not allow."""
+        refuse_open_listeners(
+            self.listening, lambda one: self.of_listener(one.name, "ssl.client.auth")
+        )
 
     def refuse_unknown_listeners(self, assigned: Mapping[str, Assignment]) -> None:
         """Raise ConfigError for a setting of a listener that does not exist."""

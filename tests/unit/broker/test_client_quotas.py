@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headwater.broker.client_quotas import CONNECTION_BURST_S
+from headwater.broker.client_quotas import CONNECTION_BURST_S, ClientQuotas
 from headwater.errors import E
 from headwater.security.quota_buckets import BURST_S
 from headwater.security.quotas import DEFAULT, QuotaEntity
@@ -224,6 +224,27 @@ def test_an_address_opens_connections_no_faster_than_its_quota(live, quotas):
     took = time.monotonic() - begun
     assert 0.8 * 10 * took - 2 <= served <= 10 * (took + 2 * CONNECTION_BURST_S) + 1
     assert live.context.client_quotas.rejected_connections > 0
+
+
+class StandingClock:
+    """A moment."""
+
+    @staticmethod
+    def monotonic_us() -> int:
+        return 1_000_000
+
+
+def test_an_address_without_a_quota_has_the_rate_of_the_settings():
+    quotas = ClientQuotas(StandingClock(), {}, lambda _: None, ("INTERNAL",), rate_per_address=2)
+    quotas.table.set(QuotaEntity(ip="10.0.0.2"), {"connection_creation_rate": 1000.0})
+
+    def admitted(host, listener="CLIENTS"):
+        return sum(quotas.admits_connection(host, listener) for _ in range(50))
+
+    assert 0 < admitted("10.0.0.1") < 10
+    assert admitted("::ffff:10.0.0.1") == 0, "it has the bucket of the same address"
+    assert [admitted(host) for host in ("10.0.0.2", "127.0.0.1", "::1")] == [50, 50, 50]
+    assert admitted("10.0.0.1", "INTERNAL") == 50
 
 
 def test_the_time_of_a_long_request_counts_in_all_its_steps(live, quotas):

@@ -264,7 +264,7 @@ def _audit(
                 f"{one.permission.name} {one.principal} {one.operation.name} from {one.host}"
                 for one in sorted(entries)
             )
-            context.audit.changed(request, event, f"{kind} {pattern.name}", described)
+            context.note_change(request, event, f"{kind} {pattern.name}", described)
 
 
 def _filter(body: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:

@@ -62,15 +62,17 @@ def _authorize(
     context: Context, request: Request, rights: tuple[Right, Right, Right], kind: int, name: str
 ) -> None:
     """Raise KafkaError unless the client has the right to the resource's configs."""
-    of_topic, of_group, of_cluster = rights
-    if kind == ConfigResourceKind.TOPIC:
-        right, resource = of_topic, name
-    elif kind == ConfigResourceKind.GROUP:
-        right, resource = of_group, name
-    else:
-        right, resource = of_cluster, CLUSTER_NAME
+    right, resource = _needed(rights, kind, name)
     if not context.permits(request, right, resource):
         raise context.refusal(request, right, resource)
+
+
+def _needed(rights: tuple[Right, Right, Right], kind: int, name: str) -> tuple[Right, str]:
+    """Return the right that a resource's configs need, and to what."""
+    of_topic, of_group, of_cluster = rights
+    if kind == ConfigResourceKind.TOPIC:
+        return of_topic, name
+    return (of_group, name) if kind == ConfigResourceKind.GROUP else (of_cluster, CLUSTER_NAME)
 
 
 # DescribeConfigs
@@ -241,7 +243,15 @@ def _alter(
         if outcome.error is E.NONE and not validate_only:
             kind = ConfigResourceKind(outcome.kind).name
             names = keys.get((outcome.kind, outcome.name), ())
-            context.audit.changed(request, "configs changed", f"{kind} {outcome.name}", names)
+            right, of = _needed(_ALTER, outcome.kind, outcome.name)
+            context.note_change(
+                request,
+                "configs changed",
+                f"{kind} {outcome.name}",
+                names,
+                right=right,
+                resource=of,
+            )
         return response.AlterConfigsResourceResponse(
             error_code=outcome.error,
             error_message=outcome.message,

@@ -13,6 +13,7 @@ from headwater.broker.turns import Steps, drained, each
 from headwater.controller.commands import AlterQuotas, QuotaChange, QuotaOutcome
 from headwater.errors import E, KafkaError
 from headwater.security.quotas import CLIENT_ID, DEFAULT, IP, USER, QuotaEntity, quota_text
+from headwater.security.rights import ALTER_CLUSTER_CONFIGS
 from headwater.wire.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -150,7 +151,10 @@ def handle_alter_client_quotas(
                 outcome = next(rest)
                 answer.error_code, answer.error_message = outcome.error, outcome.message
                 if outcome.error is E.NONE and not body.validate_only:
-                    context.audit.changed(request, "quotas changed", change.shown, _said(change))
+                    context.note_change(
+                        request, "quotas changed", change.shown, _said(change),
+                        right=ALTER_CLUSTER_CONFIGS,
+                    )  # fmt: skip
             return answer
 
         request.reply_in_turns(AlterClientQuotasResponse(entries=each(answers, answered)))

@@ -41,7 +41,7 @@ def handle_sasl_handshake(
     if error is not E.NONE:
         if not connection.authenticated:
             why = f"{body.mechanism[:64]!r} is not a mechanism of this listener"
-            _refuse(context, connection, why, partial(request.reply, response))
+            _refuse(context, connection, body.mechanism[:64], why, partial(request.reply, response))
             return None
         return response
     if body.mechanism == MECHANISM:
@@ -72,7 +72,8 @@ def handle_sasl_authenticate(
         response = SaslAuthenticateResponse(
             error_code=E.SASL_AUTHENTICATION_FAILED, error_message=_told(session, refused)
         )
-        _refuse(context, connection, _logged(session, refused), partial(request.reply, response))
+        reply = partial(request.reply, response)
+        _refuse(context, connection, session.mechanism, _logged(session, refused), reply)
         return None
     _authenticated(context, connection, step)
     return SaslAuthenticateResponse(auth_bytes=step.token, session_lifetime_ms=step.lifetime_ms)
@@ -129,10 +130,15 @@ def _close_idle(connection: ServerConnection) -> None:
 
 
 def _refuse(
-    context: Context, connection: ServerConnection, why: str, answer: Callable[[], object]
+    context: Context,
+    connection: ServerConnection,
+    mechanism: str,
+    why: str,
+    answer: Callable[[], object],
 ) -> None:
     """Log the reason, and answer and close after a delay; nothing more is read meanwhile."""
     context.peer_log.warning("authentication", connection.host, f"refused a login: {why}")
+    context.audit.login_refused(connection, mechanism, why)
     connection.end_session()
     connection.hold()
 
@@ -154,7 +160,8 @@ def _take_raw_tokens(context: Context, connection: ServerConnection, session: Sa
             token = bytes(connection.view[start:end])
             step = session.feed(token, context.clock.monotonic_ms())
         except AuthenticationRefused as refused:
-            _refuse(context, connection, _logged(session, refused), partial(slot.fill, []))
+            close = partial(slot.fill, [])
+            _refuse(context, connection, session.mechanism, _logged(session, refused), close)
             return
         if step.principal is not None:
             connection.min_frame = SMALLEST_FRAME

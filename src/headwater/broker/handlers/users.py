@@ -90,6 +90,9 @@ def handle_alter_users(
             refused[one.name] = UserOutcome(one.name, refusal.code, refusal.message)
 
     def reply(outcomes: list[UserOutcome]) -> None:
+        for change, outcome in zip(changes, outcomes, strict=True):
+            if outcome.error is E.NONE:
+                context.note_change(request, "users changed", change.user, [_said(change)])
         response = AlterUserScramCredentialsResponse()
         response.results = each([*outcomes, *refused.values()], _altered)
         request.reply_in_turns(response)
@@ -134,6 +137,10 @@ def _change(one: _Deletion | _Upsertion, counts: Counter[str]) -> CredentialChan
     if isinstance(one, _Deletion):
         return CredentialChange(one.name, mechanism.name, None)
     return CredentialChange(one.name, mechanism.name, _credential(mechanism, one).encode())
+
+
+def _said(change: CredentialChange) -> str:
+    return f"{change.mechanism} {'removed' if change.credential is None else 'set'}"
 
 
 def _credential(mechanism: ScramMechanism, one: _Upsertion) -> ScramCredential:

@@ -27,6 +27,13 @@ class AuthorizationKeys(SettingsBase):
     """The authorizer and those whom it does not bind."""
 
     # fmt: off
+    security_profile: str = key(
+        "security.profile", STRING, default="none", one_of=("none", "hardened"),
+        doc="hardened: only encrypted listeners where clients log in, nothing without an ACL, and "
+            "tight limits for strangers. The start logs what it sets, and refuses settings that "
+            "contradict it; docs/security.md has the list.",
+        differs="Kafka has no such key.",
+    )
     authorizer_class_name: str = key(
         "authorizer.class.name", STRING, default="", one_of=("", *AUTHORIZERS),
         doc="The authorizer, under any of Kafka's names: ACLs then decide about every request. Empty: "

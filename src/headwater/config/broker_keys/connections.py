@@ -94,6 +94,13 @@ class ConnectionKeys(SettingsBase):
             "Connections of brokers to a listener of their own do not count. "
             "listener.name.NAME.max.connection.creation.rate limits one listener.",
     )
+    max_connection_creation_rate_per_ip: int = key(
+        "max.connection.creation.rate.per.ip", INT, default=INT32_MAX, at_least=1,
+        doc="The maximum number of new connections per second from one address without a quota "
+            "of its own (connection_creation_rate); further ones are closed. The addresses of "
+            "this machine are not limited.",
+        differs="Kafka has no such key: there, only quotas limit single addresses.",
+    )
     request_timeout_ms: int = key(
         "request.timeout.ms", INT, default=30_000,
         doc="How long the broker waits for the answer to a request of its own.",
