@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headwater.config.keys import ConfigError
 from headwater.config.properties import read_properties
-from headwater.pki.authority import Authority, checked_name, write_private
+from headwater.pki.authority import STORE_DAYS, Authority, checked_name, write_private
 from headwater.pki.settings_files import (
     ADMIN,
     broker_text,
