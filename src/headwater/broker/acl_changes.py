@@ -8,15 +8,15 @@ store notifies them.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
+from headwater.broker.store_notifications import StoreNotifications, each_at_once
 from headwater.controller.metadata_loader import BatchedReads
 from headwater.controller.store.certain_write import write_surely
 from headwater.controller.store.metadata_store import (
-    ANY_VERSION,
     Create,
     Delete,
     MetadataStore,
@@ -27,7 +27,6 @@ from headwater.controller.store.metadata_store import (
     Stat,
     StoreError,
     StoreFailure,
-    WatchEvent,
     Znode,
 )
 from headwater.errors import E, KafkaError
@@ -55,7 +54,6 @@ log = logging.getLogger("headwater.server")
 
 T = TypeVar("T")
 
-KEPT_NOTIFICATIONS = 1000
 PATTERNS_AT_ONCE = 100
 """How many nodes one write changes."""
 MAX_WRITE_BYTES = MAX_NODE_BYTES
@@ -99,7 +97,9 @@ class AclChanges:
         """The ACLs read so far, while all of them are read; those in force stay until then."""
         self._ready: Callable[[], None] | None = None
         self._lists = [
-            _Notifications(store, path, self._changed, self._read_all)
+            StoreNotifications(
+                store, f"{path}/{CHANGE_PREFIX}", decode_change, self._changed, self._read_all
+            )
             for path in (LITERAL_CHANGES, PREFIXED_CHANGES)
         ]
         self._writes: deque[_Write] = deque()
@@ -271,7 +271,7 @@ class AclChanges:
         if isinstance(results, StoreError):
             write.tries += 1
             if results.kind in _OVERTAKEN and write.tries < MOST_TRIES:
-                _each(stored, self._changed, self._write_next)
+                each_at_once(stored, self._changed, self._write_next)
             else:
                 self._fail(write, results)
             return
@@ -305,117 +305,6 @@ class _Write:
         self.reply = reply
         self.outcomes: Outcomes = {}
         self.tries = 0
-
-
-class _Notifications:
-    """Follows one list of notifications. The newest are kept for brokers that are behind."""
-
-    def __init__(
-        self,
-        store: MetadataStore,
-        path: str,
-        changed: Callable[[ResourcePattern, Callable[[], None]], None],
-        missed: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._path = path
-        self._changed = changed
-        self._missed = missed
-        self._applied: int | None = None
-        """The newest notification that was followed; None: all of them are to be skipped."""
-        self._own: set[int] = set()
-        """Notifications of this broker's own writes, which are in force already."""
-        self._lists: deque[tuple[list[str], Callable[[], None]]] = deque()
-        """Lists to follow, one after the other."""
-
-    def skip(self) -> None:
-        """Watch for notifications; those that are there now are about what is read anyway."""
-        self._applied = None
-        self._own.clear()
-        self._notified(WatchEvent.CHILDREN, self._path)
-
-    def is_own(self, path: str) -> None:
-        """Do not follow a notification at `path`."""
-        parent, _, name = path.rpartition("/")
-        if parent == self._path and name != CHANGE_PREFIX:
-            self._own.add(_number(name))
-
-    def catch_up(self, then: Callable[[], None]) -> None:
-        """Follow what is there now, then call `then`."""
-        self._store.children(self._path, partial(self._listed, then))
-
-    def _notified(self, change: WatchEvent, path: str) -> None:
-        self._store.children(self._path, partial(self._listed, lambda: None), self._notified)
-
-    def _listed(self, then: Callable[[], None], names: list[str] | StoreError) -> None:
-        """An error ends in a new session, which reads everything again."""
-        self._lists.append((names if isinstance(names, list) else [], then))
-        if len(self._lists) == 1:
-            self._follow_next()
-
-    def _follow_next(self) -> None:
-        names, _ = self._lists[0]
-        numbers = sorted(map(_number, names))
-        applied, newest = self._applied, numbers[-1] if numbers else -1
-        self._applied = newest if applied is None else max(applied, newest)
-        fresh = [number for number in numbers if applied is not None and number > applied]
-        for number in numbers[:-KEPT_NOTIFICATIONS]:
-            self._store.delete(self._at(number), ANY_VERSION, lambda _: None)
-        if fresh and applied is not None and fresh[0] > applied + 1:
-            self._missed()
-            fresh = []
-        patterns: dict[ResourcePattern, None] = {}
-        foreign = [number for number in fresh if number not in self._own]
-        self._own.difference_update(fresh)
-        _each(
-            foreign,
-            partial(self._read, patterns),
-            lambda: _each(patterns, self._changed, self._followed),
-        )
-
-    def _followed(self) -> None:
-        _, then = self._lists.popleft()
-        then()
-        if self._lists:
-            self._follow_next()
-
-    def _read(
-        self, patterns: dict[ResourcePattern, None], number: int, done: Callable[[], None]
-    ) -> None:
-        def read(node: Znode | StoreError) -> None:
-            try:
-                if isinstance(node, Znode):
-                    patterns[decode_change(node.data)] = None
-            except ValueError as undecodable:
-                log.error("skipped a node of the metadata store: %s", undecodable)
-            done()
-
-        self._store.get(self._at(number), read)
-
-    def _at(self, number: int) -> str:
-        return f"{self._path}/{CHANGE_PREFIX}{number:010d}"
-
-
-def _number(name: str) -> int:
-    return int(name.removeprefix(CHANGE_PREFIX))
-
-
-def _each(
-    things: Collection[T], act: Callable[[T, Callable[[], None]], None], then: Callable[[], None]
-) -> None:
-    """Act on all of them at once; call `then` when the last one is done."""
-    left = len(things)
-
-    def done() -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            then()
-
-    if not left:
-        then()
-    for thing in list(things):
-        act(thing, done)
 
 
 def _too_many(pattern: ResourcePattern) -> KafkaError:

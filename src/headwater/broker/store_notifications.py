@@ -1,0 +1,133 @@
+"""Follows a list of notifications in the metadata store: sequential nodes that name what changed."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Generic, TypeVar
+
+from headwater.controller.store.metadata_store import (
+    ANY_VERSION,
+    MetadataStore,
+    StoreError,
+    WatchEvent,
+    Znode,
+)
+
+log = logging.getLogger("headwater.server")
+
+T = TypeVar("T")
+
+KEPT_NOTIFICATIONS = 1000
+DELETED_AT_ONCE = 200
+"""How many old notifications go with each list of them."""
+
+
+class StoreNotifications(Generic[T]):
+    """Follows one list of notifications. The newest are kept for brokers that are behind."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        prefix: str,
+        decode: Callable[[bytes], T],
+        changed: Callable[[T, Callable[[], None]], None],
+        missed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._path, _, self._name = prefix.rpartition("/")
+        self._decode = decode
+        self._changed = changed
+        self._missed = missed
+        self._applied: int | None = None
+        """The newest notification that was followed; None: all of them are to be skipped."""
+        self._own: set[int] = set()
+        """Notifications of this broker's own writes, which are in force already."""
+        self._lists: deque[tuple[list[str], Callable[[], None]]] = deque()
+        """Lists to follow, one after the other."""
+
+    def skip(self) -> None:
+        """Watch for notifications; those that are there now are about what is read anyway."""
+        self._applied = None
+        self._own.clear()
+        self._notified(WatchEvent.CHILDREN, self._path)
+
+    def is_own(self, path: str) -> None:
+        """Do not follow a notification at `path`."""
+        parent, _, name = path.rpartition("/")
+        if parent == self._path and name != self._name:
+            self._own.add(self._number(name))
+
+    def catch_up(self, then: Callable[[], None]) -> None:
+        """Follow what is there now, then call `then`."""
+        self._store.children(self._path, partial(self._listed, then))
+
+    def _notified(self, change: WatchEvent, path: str) -> None:
+        self._store.children(self._path, partial(self._listed, lambda: None), self._notified)
+
+    def _listed(self, then: Callable[[], None], names: list[str] | StoreError) -> None:
+        """An error ends in a new session, which reads everything again."""
+        self._lists.append((names if isinstance(names, list) else [], then))
+        if len(self._lists) == 1:
+            self._follow_next()
+
+    def _follow_next(self) -> None:
+        names, _ = self._lists[0]
+        numbers = sorted(map(self._number, names))
+        applied, newest = self._applied, numbers[-1] if numbers else -1
+        self._applied = newest if applied is None else max(applied, newest)
+        fresh = [number for number in numbers if applied is not None and number > applied]
+        for number in numbers[:-KEPT_NOTIFICATIONS][:DELETED_AT_ONCE]:
+            self._store.delete(self._at(number), ANY_VERSION, lambda _: None)
+        if fresh and applied is not None and fresh[0] > applied + 1:
+            self._missed()
+            fresh = []
+        things: dict[T, None] = {}
+        foreign = [number for number in fresh if number not in self._own]
+        self._own.difference_update(fresh)
+        each_at_once(
+            foreign,
+            partial(self._read, things),
+            lambda: each_at_once(things, self._changed, self._followed),
+        )
+
+    def _followed(self) -> None:
+        _, then = self._lists.popleft()
+        then()
+        if self._lists:
+            self._follow_next()
+
+    def _read(self, things: dict[T, None], number: int, done: Callable[[], None]) -> None:
+        def read(node: Znode | StoreError) -> None:
+            try:
+                if isinstance(node, Znode):
+                    things[self._decode(node.data)] = None
+            except ValueError as undecodable:
+                log.error("skipped a node of the metadata store: %s", undecodable)
+            done()
+
+        self._store.get(self._at(number), read)
+
+    def _at(self, number: int) -> str:
+        return f"{self._path}/{self._name}{number:010d}"
+
+    def _number(self, name: str) -> int:
+        return int(name.removeprefix(self._name))
+
+
+def each_at_once(
+    things: Collection[T], act: Callable[[T, Callable[[], None]], None], then: Callable[[], None]
+) -> None:
+    """Act on all of them at once; call `then` when the last one is done."""
+    left = len(things)
+
+    def done() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            then()
+
+    if not left:
+        then()
+    for thing in list(things):
+        act(thing, done)
