@@ -126,6 +126,10 @@ class AuditLog:
             what["changes"] = shown
         self._write(event, request.connection, what)
 
+    def changed_here(self, event: str, name: str, owner: str) -> None:
+        """Note a change that this broker makes without a request."""
+        log.info("%s", json.dumps({"event": event, "name": name, "owner": owner[:MAX_TEXT]}))
+
     def _write(self, event: str, peer: Peer, what: Mapping[str, _Value]) -> None:
         line = {
             "event": event,

@@ -46,6 +46,9 @@ from headwater.broker.scrub_loop import Scrubber
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.store_mark import StoreMark
 from headwater.broker.tick import Tick
+from headwater.broker.token_changes import TokenChanges
+from headwater.broker.token_expiry import TokenExpiry
+from headwater.broker.token_logins import TokenLogins
 from headwater.broker.wall_clock import WallClockWatch
 from headwater.config.broker import BrokerSettings
 from headwater.controller.channel_loop import Channels
@@ -64,6 +67,7 @@ from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import Lane, Tasks
 from headwater.security.acls import AllowAll
 from headwater.security.broker_handshake import BrokerCredentials
+from headwater.security.delegation_tokens import DelegationTokens
 from headwater.security.scram_users import ScramUsers
 from headwater.security.standard_authorizer import StandardAuthorizer
 from headwater.transport.listener import ConnectionQuotas
@@ -91,6 +95,8 @@ class Parts:
     store_mark: StoreMark | None
     """None for an embedded store, which is in a log dir itself."""
     monitoring: Monitoring
+    token_expiry: TokenExpiry | None
+    """None without delegation tokens."""
 
 
 def compose(
@@ -100,13 +106,10 @@ def compose(
     credentials: BrokerCredentials,
     storage_lost: asyncio.Event,
 ) -> Parts:
-    """Build a broker of a cluster over its metadata store; call on its event loop.
-
-    It sets `storage_lost` when it cannot go on.
-    """
+    """Build a broker on its event loop; it sets `storage_lost` when it cannot go on."""
     store = local.store
     open_files = OpenFiles.of(seams.open_files)
-    context = _context(settings, seams, credentials, open_files)
+    context = _context(settings, seams, credentials, open_files, store)
     log_dirs = LogDirs(
         seams.files,
         seams.randomness,
@@ -154,6 +157,20 @@ def compose(
         first_users,
         _store_mark(context, local, log_dirs),
         Monitoring(context, seams, store, cleaner, health, storage_lost.is_set),
+        _token_expiry(context),
+    )
+
+
+def _token_expiry(context: Context) -> TokenExpiry | None:
+    if context.tokens is None:
+        return None
+    return TokenExpiry(
+        context.tokens,
+        context.clock,
+        context.settings.delegation_token_expiry_check_interval_ms,
+        lambda: context.controller.active,
+        lambda token: context.audit.changed_here("token removed", token.token_id, str(token.owner)),
+        asyncio.get_running_loop().call_later,
     )
 
 
@@ -191,9 +208,14 @@ def _context(
     seams: Seams,
     credentials: BrokerCredentials,
     open_files: OpenFiles,
+    store: MetadataStore,
 ) -> Context:
     slots = settings.max_incremental_fetch_session_cache_slots
     users = ScramUsers(credentials.secret)
+    off_loop = partial(_run_off_loop, seams.tasks)
+    secret = settings.delegation_token_secret_key
+    tokens = DelegationTokens(secret) if secret else None
+    logins = None if tokens is None else TokenLogins(tokens, seams.clock.wall_ms, off_loop)
     return Context(
         node_id=settings.node_id,
         settings=settings,
@@ -210,15 +232,16 @@ def _context(
         audit=AuditLog(seams.clock.monotonic_ms),
         purgatory=Purgatory(seams.clock),
         sessions=FetchSessionCache(slots, _session_ids(seams.randomness)),
-        off_loop=partial(_run_off_loop, seams.tasks),
+        off_loop=off_loop,
         metrics=BrokerMetrics(),
         credentials=credentials,
         users=users,
-        sasl=ListenerSasl(settings, users, credentials, seams.randomness).offered(),
+        sasl=ListenerSasl(settings, users, credentials, seams.randomness, logins).offered(),
         memory=MemoryBudget(memory_limit(settings)),
         memory_before_login=MemoryBudget(memory_limit(settings) // PART_FOR_STRANGERS),
         throttles=replication_throttles(settings),
         listener_tls=listener_tls(settings, seams.clock.wall_ms),
+        tokens=None if tokens is None else TokenChanges(store, tokens),
     )
 
 

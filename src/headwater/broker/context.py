@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from headwater.broker.peers import Peers
     from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
+    from headwater.broker.token_changes import TokenChanges
     from headwater.broker.transaction_verifier import TransactionVerifier
     from headwater.controller.controller_loop import ControllerLoop
     from headwater.coordination.coordinators import Coordinators
@@ -134,6 +135,8 @@ class Context:
     """Called with deleted topics."""
     acls: "AclChanges | None" = None
     """The ACLs of the cluster; None without an authorizer."""
+    tokens: "TokenChanges | None" = None
+    """The delegation tokens of the cluster; None without delegation.token.secret.key."""
     client_quotas: "ClientQuotas" = field(init=False)
     quotas: "ClientQuotas | None" = None
     """The same if a client has a quota, else None."""

@@ -102,6 +102,8 @@ class BrokerServer:
         await wait_for_callback(self.context.configs.start)
         if self.context.acls is not None:
             await wait_for_callback(self.context.acls.start)
+        if self.context.tokens is not None:
+            await wait_for_callback(self.context.tokens.start)
         await self._open_log_dirs()
         self._recover()
         await self._listen()
@@ -361,6 +363,8 @@ class BrokerServer:
         parts.housekeeping.start()
         parts.cleaner.start()
         parts.scrubber.start()
+        if parts.token_expiry is not None:
+            parts.token_expiry.start()
         if self._local_store is not None and self._local_store.is_shared:
             context.producer_ids.claim_ahead()  # new producers come also while the store is away
         context.serving = True
@@ -380,6 +384,8 @@ class BrokerServer:
         self.parts.housekeeping.stop()
         self.parts.cleaner.stop()
         self.parts.scrubber.stop()
+        if self.parts.token_expiry is not None:
+            self.parts.token_expiry.stop()
         context.tick.flush()
         for connection in list(context.connection_quotas.open):
             connection.close()

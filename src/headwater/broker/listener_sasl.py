@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import cast
 
+from headwater.broker.token_logins import TokenLogins
 from headwater.config.broker import BrokerSettings
 from headwater.config.jaas import JaasEntry, JaasError, parse_jaas, read_jaas_file
 from headwater.config.keys import ConfigError
@@ -12,11 +13,12 @@ from headwater.config.listeners import Listener
 from headwater.seams.randomness import Randomness
 from headwater.security import broker_handshake, scram
 from headwater.security.broker_handshake import BrokerCredentials, CalledBroker
+from headwater.security.delegation_tokens import EXTENSION
 from headwater.security.plain import PLAIN, PlainServer
-from headwater.security.sasl_exchange import ServerExchange
+from headwater.security.sasl_exchange import AuthenticationRefused, ServerExchange
 from headwater.security.sasl_session import SaslMechanism
-from headwater.security.scram import ScramServer
-from headwater.security.scram_credentials import SCRAM, ScramCredential, ScramMechanism
+from headwater.security.scram import Account, ScramServer
+from headwater.security.scram_credentials import SCRAM, ScramMechanism
 from headwater.security.scram_users import ScramUsers
 
 log = logging.getLogger("headwater.server")
@@ -35,11 +37,13 @@ class ListenerSasl:
         users: ScramUsers,
         credentials: BrokerCredentials,
         randomness: Randomness,
+        token_logins: TokenLogins | None = None,
     ) -> None:
         self._settings = settings
         self._users = users
         self._credentials = credentials
         self._randomness = randomness
+        self._token_logins = token_logins
 
     def offered(self) -> dict[str, Offered]:
         """Return the mechanisms by listener; ConfigError for one that nobody could log in to."""
@@ -71,10 +75,14 @@ class ListenerSasl:
         find = partial(self._find, mechanism)
         return lambda: ScramServer(mechanism, find, self._nonce(scram.NONCE_BYTES))
 
-    def _find(
-        self, mechanism: ScramMechanism, name: str, extensions: Mapping[str, str]
-    ) -> tuple[ScramCredential, str]:
-        return self._users.credential(mechanism, name), name
+    def _find(self, mechanism: ScramMechanism, name: str, extensions: Mapping[str, str]) -> Account:
+        if extensions.get(EXTENSION, "").lower() != "true":
+            return Account(self._users.credential(mechanism, name), name)
+        if self._token_logins is None:
+            raise AuthenticationRefused(
+                "a client has a delegation token, but delegation.token.secret.key is not set"
+            )
+        return self._token_logins.account(mechanism, name)
 
     def _begin_broker(self) -> ServerExchange:
         return CalledBroker(self._credentials, self._nonce(broker_handshake.NONCE_BYTES))

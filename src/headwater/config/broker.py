@@ -17,6 +17,7 @@ from headwater.config.broker_keys.node import NodeKeys
 from headwater.config.broker_keys.replication import ReplicationKeys
 from headwater.config.broker_keys.sasl import SaslKeys
 from headwater.config.broker_keys.tls import BrokerTlsKeys
+from headwater.config.broker_keys.tokens import DelegationTokenKeys
 from headwater.config.broker_keys.topic_defaults import TopicDefaultKeys
 from headwater.config.broker_keys.transactions import TransactionKeys
 from headwater.config.broker_keys.zookeeper import ZooKeeperKeys, ZooKeeperTls, require_pem
@@ -45,6 +46,7 @@ class BrokerSettings(
     BrokerTlsKeys,
     ZooKeeperKeys,
     SaslKeys,
+    DelegationTokenKeys,
     ConnectionKeys,
     TopicDefaultKeys,
     LogKeys,

@@ -1,5 +1,6 @@
 """What the mechanisms of SASL have in common: an exchange of tokens that ends with a user. Pure."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,19 +14,37 @@ class AuthenticationRefused(Exception):
     """
 
 
+class WaitFirst(Exception):
+    """An exchange needs something that takes time: feed it the same token again after that.
+
+    `when_ready` calls back.
+    """
+
+    def __init__(self, when_ready: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__()
+        self.when_ready = when_ready
+
+
 @dataclass(frozen=True, slots=True)
 class ServerStep:
     """The server's next token; with `principal`, the exchange is complete."""
 
     token: bytes = b""
     principal: Principal | None = None
+    lifetime_ms: int = 0
+    """For how long the proof is good; 0 without end."""
+    by_token: bool = False
+    """Whether the proof is a delegation token."""
 
 
 class ServerExchange(Protocol):
     """The server's end of one exchange."""
 
     def feed(self, token: bytes) -> ServerStep:
-        """Answer the client's next token; AuthenticationRefused ends the exchange."""
+        """Answer the client's next token; AuthenticationRefused ends the exchange.
+
+        After WaitFirst, nothing has changed.
+        """
 
 
 class ClientExchange(Protocol):

@@ -54,8 +54,10 @@ class SaslSession:
         "_ends_ms",
         "_exchange",
         "_former",
+        "_lifetime_ms",
         "_mechanism",
         "_offered",
+        "by_token",
         "state",
     )
 
@@ -67,6 +69,9 @@ class SaslSession:
         self._former: Principal | None = None
         self._began_ms: int | None = None
         self._ends_ms: int | None = None
+        self._lifetime_ms = 0
+        self.by_token = False
+        """Whether the peer logged in with a delegation token."""
 
     @property
     def advertised(self) -> list[str]:
@@ -93,7 +98,7 @@ class SaslSession:
         if self._former is not None:
             if offered is not self._mechanism:
                 return E.UNSUPPORTED_SASL_MECHANISM
-            if self.state is SaslState.SERVING and self._too_soon(offered, now_ms):
+            if self.state is SaslState.SERVING and self._too_soon(now_ms):
                 return E.ILLEGAL_SASL_STATE
             self.state = SaslState.REAUTHENTICATING
         else:
@@ -104,7 +109,10 @@ class SaslSession:
         return E.NONE
 
     def feed(self, token: bytes, now_ms: int) -> SessionStep:
-        """Take the client's next token; AuthenticationRefused if the connection must end."""
+        """Take the client's next token; AuthenticationRefused if the connection must end.
+
+        WaitFirst passes through: the same token must be fed again later.
+        """
         exchange, mechanism = self._exchange, self._mechanism
         if exchange is None or mechanism is None:
             raise AuthenticationRefused("a token came before the mechanism was chosen")
@@ -115,9 +123,12 @@ class SaslSession:
             raise AuthenticationRefused(f"{self._former} logged in again as {step.principal}")
         self._exchange = None
         self._former = step.principal
-        self._ends_ms = now_ms + mechanism.lifetime_ms if mechanism.lifetime_ms else None
+        self.by_token = step.by_token
+        limits = [limit for limit in (mechanism.lifetime_ms, step.lifetime_ms) if limit]
+        self._lifetime_ms = min(limits, default=0)
+        self._ends_ms = now_ms + self._lifetime_ms if limits else None
         self.state = SaslState.SERVING
-        return SessionStep(step.token, step.principal, mechanism.lifetime_ms)
+        return SessionStep(step.token, step.principal, self._lifetime_ms)
 
     def expires(self, now_ms: int) -> bool:
         """End the session if its time is up; return whether it has ended."""
@@ -125,8 +136,8 @@ class SaslSession:
             self.state = SaslState.EXPIRED
         return self.state is SaslState.EXPIRED
 
-    def _too_soon(self, mechanism: SaslMechanism, now_ms: int) -> bool:
+    def _too_soon(self, now_ms: int) -> bool:
         least_ms = MIN_REAUTHENTICATION_MS
-        if mechanism.lifetime_ms:
-            least_ms = min(least_ms, mechanism.lifetime_ms // 2)
+        if self._lifetime_ms:
+            least_ms = min(least_ms, self._lifetime_ms // 2)
         return self._began_ms is not None and now_ms - self._began_ms < least_ms

@@ -10,6 +10,7 @@ import re
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from headwater.security.principals import USER, Principal
 from headwater.security.sasl_exchange import AuthenticationRefused, ServerStep
@@ -44,14 +45,26 @@ _SERVER_FINAL = re.compile(
     r"(?:v=(?P<signature>[A-Za-z0-9+/]+={0,2})|e=(?P<error>[^\x00,]+))(?:,.*)?\Z"
 )
 
-FindCredential = Callable[[str, Mapping[str, str]], tuple[ScramCredential, str]]
-"""Returns the credential for a name with the extensions of the client, and the user that it proves."""
+
+class Account(NamedTuple):
+    """Who logs in: the credential, and the user that it proves.
+
+    `left_ms` is set for a delegation token: how long it is still valid, 0 if it has expired.
+    """
+
+    credential: ScramCredential
+    user: str
+    left_ms: Callable[[], int] | None = None
+
+
+FindAccount = Callable[[str, Mapping[str, str]], Account]
+"""Finds the account for a name with the extensions of the client; may raise WaitFirst."""
 
 
 class ScramServer:
-    """The server's end; `find` returns a credential for any name."""
+    """The server's end; `find` returns an account for any name of a user."""
 
-    def __init__(self, mechanism: ScramMechanism, find: FindCredential, nonce: bytes) -> None:
+    def __init__(self, mechanism: ScramMechanism, find: FindAccount, nonce: bytes) -> None:
         self._mechanism = mechanism
         self._find = find
         self._own_nonce = b64encode(nonce).decode()
@@ -72,12 +85,13 @@ class ScramServer:
         name = _unescaped(first["name"])
         if first["authzid"] is not None and _unescaped(first["authzid"]) != name:
             raise AuthenticationRefused(f"user {name!r} wants to act as somebody else")
-        credential, user = self._find(name, _extensions(first["extensions"]))
+        account = self._find(name, _extensions(first["extensions"]))
+        credential = account.credential
         nonce = first["nonce"] + self._own_nonce
         salt = b64encode(credential.salt).decode()
         answer = f"r={nonce},s={salt},i={credential.iterations}"
         self._begun = _Begun(
-            self._mechanism, credential, user, first["header"], nonce, f"{first['bare']},{answer}"
+            self._mechanism, account, first["header"], nonce, f"{first['bare']},{answer}"
         )
         return answer.encode()
 
@@ -88,15 +102,13 @@ class _Begun:
     def __init__(
         self,
         mechanism: ScramMechanism,
-        credential: ScramCredential,
-        user: str,
+        account: Account,
         header: str,
         nonce: str,
         messages: str,
     ) -> None:
         self._mechanism = mechanism
-        self._credential = credential
-        self._user = user
+        self._account = account
         self._header = header
         self._nonce = nonce
         self._messages = messages
@@ -110,7 +122,7 @@ class _Begun:
             raise AuthenticationRefused("the last SCRAM message has another nonce")
         if final["binding"] != b64encode(self._header.encode()).decode():
             raise AuthenticationRefused("the last SCRAM message has another channel binding")
-        mechanism, credential = self._mechanism, self._credential
+        mechanism, (credential, user, left_ms) = self._mechanism, self._account
         signed = f"{self._messages},{final['without_proof']}".encode()
         proof = _decoded(final["proof"])
         signature = mechanism.mac(credential.stored_key, signed)
@@ -118,9 +130,17 @@ class _Begun:
             raise AuthenticationRefused("the proof has the wrong size")
         stored_key = mechanism.hashed(_xor(proof, signature))
         if not hmac.compare_digest(stored_key, credential.stored_key):
-            raise AuthenticationRefused(f"user {self._user!r} or the password is wrong")
+            raise AuthenticationRefused(f"user {user!r} or the password is wrong")
         verifier = b64encode(mechanism.mac(credential.server_key, signed)).decode()
-        return ServerStep(f"v={verifier}".encode(), Principal(USER, self._user))
+        lifetime_ms = left_ms() if left_ms is not None else 0
+        if left_ms is not None and lifetime_ms <= 0:
+            raise AuthenticationRefused(f"a delegation token of user {user!r} has expired")
+        return ServerStep(
+            f"v={verifier}".encode(),
+            Principal(USER, user),
+            lifetime_ms=lifetime_ms,
+            by_token=left_ms is not None,
+        )
 
 
 class ScramClient:

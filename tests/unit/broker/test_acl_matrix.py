@@ -22,6 +22,7 @@ from headwater.security.acls import (
     AclPermission,
     AclResourceType,
 )
+from headwater.security.delegation_tokens import TokenInformation
 from headwater.security.principals import Principal
 from headwater.security.rights import Right
 from headwater.wire.messages.acls import (
@@ -45,7 +46,8 @@ from tests.unit.broker.test_authorization import codes_in, sample
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 EVE = Principal("User", "eve")
 NAME = "thing"
-"""A topic, a group and a transactional id."""
+"""A topic, a group, a transactional id, a delegation token, and the owner of the token."""
+OWNER = Principal("User", NAME)
 R = rights
 
 LEAST = {
@@ -83,6 +85,8 @@ LEAST = {
     34: ({R.ALTER_CLUSTER},),
     35: ({R.DESCRIBE_CLUSTER},),
     37: ({R.ALTER_TOPIC},),
+    38: ({R.CREATE_TOKENS_FOR_USER},),
+    41: ({R.DESCRIBE_TOKEN}, {R.DESCRIBE_TOKENS_OF_USER}),
     42: ({R.DELETE_GROUP},),
     43: ({R.ALTER_CLUSTER},),
     44: ({R.ALTER_TOPIC_CONFIGS},),
@@ -100,12 +104,13 @@ LEAST = {
     74: ({R.DESCRIBE_CLUSTER_CONFIGS},),
     75: ({R.DESCRIBE_TOPIC},),
 }
-"""The smallest grants of a request that names one topic, one group and one transactional id."""
+"""The smallest grants of a request that names one of everything."""
 
 VERSIONS = {0: 12, 1: 12, 8: 9, 9: 9, 20: 5, 24: 3}
 """The newest versions in which topics have names instead of ids, and clients may send them."""
 SHOWN = {
     16: lambda answer: answer.groups,
+    41: lambda answer: answer.tokens,
     60: lambda answer: answer.cluster_authorized_operations,
     66: lambda answer: answer.transaction_states,
 }
@@ -120,6 +125,7 @@ def live(tmp_path_factory):
         "authorizer.class.name": AUTHORIZER,
         "super.users": "User:root;User:ANONYMOUS",
         "transaction.state.log.num.partitions": "1",
+        "delegation.token.secret.key": "secret",
     }
     with Live(tmp_path_factory.mktemp("data"), settings) as broker:
         broker.create(NAME)
@@ -138,6 +144,8 @@ def live(tmp_path_factory):
                 return not codes_in(committed) - {0} and started.error_code == 0
 
             until(is_set_up)
+        token = TokenInformation(NAME, OWNER, OWNER, (), 0, 1 << 60, 1 << 60)
+        broker.on_loop(lambda: broker.context.tokens.create(token, lambda _: None))
         yield broker
 
 
@@ -149,10 +157,11 @@ def eve(live):
 
 
 def creation(right, principal=str(EVE), permission=AclPermission.ALLOW, **more):
-    name = CLUSTER_NAME if right.resource_type is AclResourceType.CLUSTER else NAME
+    kind = right.resource_type
+    name = {AclResourceType.CLUSTER: CLUSTER_NAME, AclResourceType.USER: str(OWNER)}.get(kind, NAME)
     return CreateAclsRequest.AclCreation(
         **{
-            "resource_type": right.resource_type,
+            "resource_type": kind,
             "resource_name": name,
             "principal": principal,
             "host": "*",
@@ -211,6 +220,11 @@ def request_of(key, version):
             body.creations = [creation(R.READ_TOPIC, operation=1)]
         case 32 | 33 | 44:
             body.resources[0].resource_type = ConfigResourceKind.TOPIC
+        case 38:
+            body.owner_principal_type = OWNER.kind
+            body.renewers[0].principal_type = "Group"  # refused, so that no token is made
+        case 41:
+            body.owners = None
         case 47:
             body.topics[0].partitions[0].partition_index = 99
         case 60:

@@ -8,6 +8,7 @@ from headwater.broker.apis import SERVED, Listeners, served_on
 from headwater.broker.context import Context
 from headwater.broker.handlers.configs import ConfigResourceKind
 from headwater.errors import E
+from headwater.security.principals import Principal
 from headwater.security.rights import READ_TOPIC
 from headwater.wire.fields import STRING, Array, Fixed, Nested
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
@@ -74,13 +75,14 @@ def test_a_way_learnt_before_the_rules_changed_is_not_followed(live, topic):
 
 NAMED_BY_NAME = {0: 12, 1: 12, 8: 9, 9: 9, 20: 5, 24: 3}
 """The newest versions in which topics have names instead of ids, and clients may send them."""
-LIST_TRANSACTIONS = 66
-"""Asks of each transactional id that there is: see test_transaction_handlers."""
+OF_WHAT_THERE_IS = {41, 66}
+"""Ask of each token and each transactional id that there is: see test_acl_matrix."""
 ASKED = {
     key: row
     for key, row in served_on(Listeners.CLIENT).items()
-    if (row.access.each or row.access.whole) and key != LIST_TRANSACTIONS
+    if (row.access.each or row.access.whole) and key not in OF_WHAT_THERE_IS
 }
+CREATE_TOKEN = 38
 HIDING = {16, 60}
 """APIs that leave out what a client may not see."""
 
@@ -118,7 +120,9 @@ def codes_in(answer):
 
 
 @pytest.mark.parametrize("key", ASKED, ids=lambda key: ASKED[key].api.name)
-def test_every_api_asks_for_a_right_of_its_row_and_refuses_without_it(topic, client, nobody, key):
+def test_every_api_asks_for_a_right_of_its_row_and_refuses_without_it(
+    live, topic, client, nobody, key
+):
     row = ASKED[key]
     version = NAMED_BY_NAME.get(key, row.api.served.highest)
     body = sample(row.api.request, version, topic)
@@ -126,6 +130,8 @@ def test_every_api_asks_for_a_right_of_its_row_and_refuses_without_it(topic, cli
         body.resources[0].resource_type = ConfigResourceKind.TOPIC
     if key == 60:
         body.endpoint_type, body.include_cluster_authorized_operations = 1, True
+    if key == CREATE_TOKEN:
+        live.log_in(client, Principal("User", "eve"))
     answer = client.ask(body, row.api.response, version)
     rights = {right for right in (row.access.whole, *row.access.each) if right is not None}
     listed = {(right.operation.name, right.resource_type.name) for right in rights}

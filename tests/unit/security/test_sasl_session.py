@@ -9,9 +9,14 @@ from headwater.security.principals import Principal
 from headwater.security.sasl_exchange import AuthenticationRefused, ServerStep
 from headwater.security.sasl_session import SaslMechanism, SaslSession, SaslState
 
+TOKEN_OWNER = Principal("User", "owner")
+
 
 class Echo:
-    """Two tokens: anything, then the name of the user; 'bad' is refused."""
+    """Two tokens: anything, then the name of the user; 'bad' is refused.
+
+    A number is how long a delegation token of TOKEN_OWNER is still valid.
+    """
 
     def __init__(self):
         self.begun = False
@@ -22,6 +27,8 @@ class Echo:
             return ServerStep(b"who?")
         if token == b"bad":
             raise AuthenticationRefused("bad")
+        if token.isdigit():
+            return ServerStep(b"hello", TOKEN_OWNER, lifetime_ms=int(token), by_token=True)
         return ServerStep(b"hello", Principal("User", token.decode()))
 
 
@@ -50,6 +57,21 @@ def test_a_login():
     assert session.expires(10_000)
     assert logged_in("B")[1].lifetime_ms == 0
     assert not logged_in("B")[0].expires(1 << 60)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "left", "lifetime"), [("B", 700, 700), ("A", 700, 700), ("S", 700, 500)]
+)
+def test_a_session_lasts_no_longer_than_its_delegation_token(mechanism, left, lifetime):
+    session, step = logged_in(mechanism, b"%d" % left)
+    assert (step.principal, step.lifetime_ms, session.by_token) == (TOKEN_OWNER, lifetime, True)
+    assert not session.expires(lifetime - 1)
+    assert session.choose(mechanism, lifetime // 2 - 1) is E.ILLEGAL_SASL_STATE, "too soon"
+    assert session.choose(mechanism, lifetime // 2) is E.NONE
+    session.feed(b"", lifetime // 2)
+    assert session.feed(b"owner", lifetime // 2).principal == TOKEN_OWNER
+    assert not session.by_token
+    assert session.expires(1 << 60) is (mechanism != "B")
 
 
 def test_another_mechanism_is_refused_and_a_second_handshake_too():

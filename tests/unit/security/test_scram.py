@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headwater.security.sasl_exchange import AuthenticationRefused
-from headwater.security.scram import ScramClient, ScramServer
+from headwater.security.sasl_exchange import AuthenticationRefused, WaitFirst
+from headwater.security.scram import Account, ScramClient, ScramServer
 from headwater.security.scram_credentials import (
     SCRAM,
     SCRAM_SHA_256,
@@ -32,7 +32,7 @@ def server(stored=CREDENTIAL, mechanism=SCRAM_SHA_256, nonce=b"n" * 24, extensio
     def find(name, given):
         if extensions is not None:
             extensions.update(given)
-        return stored, name
+        return Account(stored, name)
 
     return ScramServer(mechanism, find, nonce)
 
@@ -246,3 +246,38 @@ def test_noise_never_convinces_a_client(messages):
     with contextlib.suppress(AuthenticationRefused):
         for message in messages:
             assert asking.next(message) is not None
+
+
+@pytest.mark.parametrize("left", [0, -5, 1, 900])
+def test_a_delegation_token_logs_in_while_it_is_valid(left):
+    end = ScramServer(
+        SCRAM_SHA_256,
+        lambda name, given: Account(CREDENTIAL, f"owner of {name}", lambda: left),
+        b"n" * 24,
+    )
+    last = final_of(end, "n,,n=user,r=clientnonce,tokenauth=true")
+    if left <= 0:
+        with pytest.raises(AuthenticationRefused, match="expired"):
+            end.feed(last)
+    else:
+        step = end.feed(last)
+        assert (str(step.principal), step.lifetime_ms, step.by_token) == (
+            "User:owner of user", left, True,
+        )  # fmt: skip
+
+
+def test_an_account_that_comes_later_is_asked_for_again():
+    calls = []
+
+    def find(name, given):
+        calls.append(dict(given))
+        if len(calls) == 1:
+            raise WaitFirst(lambda then: then())
+        return Account(CREDENTIAL, name)
+
+    end = ScramServer(SCRAM_SHA_256, find, b"n" * 24)
+    first = b"n,,n=user,r=clientnonce,tokenauth=true"
+    with pytest.raises(WaitFirst):
+        end.feed(first)
+    assert end.feed(final_of(end, first.decode())).principal is not None
+    assert calls == [{"tokenauth": "true"}] * 2

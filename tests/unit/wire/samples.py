@@ -30,6 +30,7 @@ from headwater.wire.messages import (
     produce,
     producers,
     reassignments,
+    tokens,
     topics,
     transactions,
 )
@@ -49,6 +50,7 @@ FAMILIES = (
     produce,
     producers,
     reassignments,
+    tokens,
     topics,
     transactions,
 )

@@ -14,7 +14,7 @@ from headwater.broker.request import Request
 from headwater.broker.server_connection import OnFrame, PendingResponse, ServerConnection
 from headwater.errors import E
 from headwater.security.broker_handshake import MECHANISM, HandshakeError
-from headwater.security.sasl_exchange import AuthenticationRefused
+from headwater.security.sasl_exchange import AuthenticationRefused, WaitFirst
 from headwater.security.sasl_session import SaslSession, SessionStep
 from headwater.transport.frame_protocol import SMALLEST_FRAME
 from headwater.wire.messages.sasl import (
@@ -66,17 +66,54 @@ def handle_sasl_authenticate(
             error_code=E.ILLEGAL_SASL_STATE,
             error_message="a SaslAuthenticate request came without a SaslHandshake before it",
         )
-    try:
-        step = session.feed(bytes(body.auth_bytes), context.clock.monotonic_ms())
-    except AuthenticationRefused as refused:
-        response = SaslAuthenticateResponse(
-            error_code=E.SASL_AUTHENTICATION_FAILED, error_message=_told(session, refused)
+    token = bytes(body.auth_bytes)
+
+    def accepted(step: SessionStep) -> None:
+        request.reply(
+            SaslAuthenticateResponse(auth_bytes=step.token, session_lifetime_ms=step.lifetime_ms)
         )
-        reply = partial(request.reply, response)
-        _refuse(context, connection, session.mechanism, _logged(session, refused), reply)
-        return None
-    _authenticated(context, connection, step)
-    return SaslAuthenticateResponse(auth_bytes=step.token, session_lifetime_ms=step.lifetime_ms)
+
+    def refused(problem: AuthenticationRefused) -> None:
+        response = SaslAuthenticateResponse(
+            error_code=E.SASL_AUTHENTICATION_FAILED, error_message=_told(session, problem)
+        )
+        _refuse(
+            context,
+            connection,
+            session.mechanism,
+            _logged(session, problem),
+            partial(request.reply, response),
+        )
+
+    _feed(context, connection, session, token, accepted, refused)
+    return None
+
+
+def _feed(
+    context: Context,
+    connection: ServerConnection,
+    session: SaslSession,
+    token: bytes,
+    accepted: Callable[[SessionStep], None],
+    refused: Callable[[AuthenticationRefused], None],
+) -> None:
+    """Pass a token to the exchange; if that must wait for something, nothing is read meanwhile."""
+    try:
+        step = session.feed(token, context.clock.monotonic_ms())
+    except WaitFirst as waits:
+        connection.hold()
+
+        def again() -> None:
+            if not connection.gone:
+                connection.release()
+                _feed(context, connection, session, token, accepted, refused)
+
+        waits.when_ready(again)
+    except AuthenticationRefused as problem:
+        refused(problem)
+    else:
+        _authenticated(context, connection, step)
+        accepted(step)
 
 
 def _session(context: Context, connection: ServerConnection) -> SaslSession:
@@ -156,18 +193,24 @@ def _take_raw_tokens(context: Context, connection: ServerConnection, session: Sa
 
     def take(connection: ServerConnection, start: int, end: int) -> None:
         slot = PendingResponse(connection)
-        try:
-            token = bytes(connection.view[start:end])
-            step = session.feed(token, context.clock.monotonic_ms())
-        except AuthenticationRefused as refused:
-            close = partial(slot.fill, [])
-            _refuse(context, connection, session.mechanism, _logged(session, refused), close)
-            return
-        if step.principal is not None:
-            connection.min_frame = SMALLEST_FRAME
-            connection.on_frame = serve
-        _authenticated(context, connection, step)
-        slot.fill([len(step.token).to_bytes(4), step.token])
+
+        def accepted(step: SessionStep) -> None:
+            if step.principal is not None:
+                connection.min_frame = SMALLEST_FRAME
+                connection.on_frame = serve
+            slot.fill([len(step.token).to_bytes(4), step.token])
+
+        def refused(problem: AuthenticationRefused) -> None:
+            _refuse(
+                context,
+                connection,
+                session.mechanism,
+                _logged(session, problem),
+                partial(slot.fill, []),
+            )
+
+        token = bytes(connection.view[start:end])
+        _feed(context, connection, session, token, accepted, refused)
 
     connection.min_frame = 0  # a token may be shorter than a request
     connection.on_frame = take

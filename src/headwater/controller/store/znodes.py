@@ -27,6 +27,8 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 LOG_DIRS = "/headwater_log_dirs"
 BROKER_EPOCHS = "/headwater_broker_epochs"
 STORE_MARKS = "/headwater_store_marks"
+TOKENS = "/delegation_token/tokens"
+TOKEN_CHANGES = "/delegation_token/token_changes"
 DEFAULT_ENTITY = "<default>"
 
 MAX_CONFIG_BYTES = 512 * 1024
@@ -43,7 +45,7 @@ PERSISTENT_PATHS = (
 """The paths to create first; parents come before their children."""
 
 SENSITIVE_PATHS = (
-    CLUSTER_SECRET, FIRST_USERS, "/config/users", "/config/brokers", CONFIG_CHANGES,
+    CLUSTER_SECRET, FIRST_USERS, "/config/users", "/config/brokers", CONFIG_CHANGES, TOKENS,
 )  # fmt: skip
 """What is here and below may hold secrets, or say whose secrets changed."""
 
