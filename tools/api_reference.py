@@ -84,6 +84,7 @@ BESIDE: Sequence[type] = (
     headwater.TransactionListing,
     headwater.TransactionDescription,
     headwater.ProducerState,
+    headwater.DelegationToken,
     headwater.QuotaEntity,
     headwater.UserScramCredentialUpsertion,
     headwater.UserScramCredentialDeletion,

@@ -9,6 +9,7 @@ from headwater.client.errors import AuthenticationError
 from headwater.config.client_sasl import SaslCredentials
 from headwater.errors import E, KafkaError
 from headwater.seams.randomness import Randomness
+from headwater.security.delegation_tokens import EXTENSION
 from headwater.security.plain import PLAIN, PlainClient
 from headwater.security.sasl_exchange import AuthenticationRefused, ClientExchange
 from headwater.security.scram import NONCE_BYTES, ScramClient
@@ -35,12 +36,13 @@ class Login:
 
     def begin(self) -> ClientExchange:
         """Return a new exchange of the mechanism."""
-        mechanism, user, password = self.credentials
+        mechanism, user, password, by_token = self.credentials
         if mechanism == PLAIN:
             return PlainClient(user, password)
         nonce = self._randomness.below(1 << 8 * NONCE_BYTES).to_bytes(NONCE_BYTES)
         scram = SCRAM[mechanism]
-        return ScramClient(scram, user, partial(self._salted_password, scram), nonce)
+        extensions = {EXTENSION: "true"} if by_token else None
+        return ScramClient(scram, user, partial(self._salted_password, scram), nonce, extensions)
 
     async def prepare(self, connection: ClientConnection) -> None:
         """Authenticate a new connection, and again before each session ends."""
@@ -55,17 +57,20 @@ class Login:
 
     def refusal(self, address: str, problem: KafkaError | AuthenticationRefused) -> KafkaError:
         """Return the error for a failed login: with what to do, if the broker has refused it."""
-        mechanism, user, _ = self.credentials
+        mechanism, user, _, by_token = self.credentials
         code, why = E.SASL_AUTHENTICATION_FAILED, str(problem)
         if isinstance(problem, KafkaError):
             if problem.code not in _REFUSALS:
                 return problem
             code, why = problem.code, problem.message
-        if code is E.SASL_AUTHENTICATION_FAILED:
+        if code is E.SASL_AUTHENTICATION_FAILED and by_token:
+            advice = "check the delegation token (headwater tokens list), it may have expired"
+        elif code is E.SASL_AUTHENTICATION_FAILED:
             advice = "check the user, the password and sasl.mechanism (headwater users list)"
         else:
             advice = "set sasl.mechanism to one of them, or security.protocol to what it serves"
-        said = f"{address} refused user {user!r} with {mechanism}: {why}; {advice}"
+        who = f"delegation token {user!r}" if by_token else f"user {user!r}"
+        said = f"{address} refused {who} with {mechanism}: {why}; {advice}"
         return AuthenticationError(said, code)
 
     def log_in(self, address: str, ask: Ask) -> int:

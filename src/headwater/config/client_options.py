@@ -102,7 +102,8 @@ class ClientOptions(TypedDict, total=False):
     sasl_jaas_config: str
     """User and password as Kafka writes them:
     org.apache.kafka.common.security.scram.ScramLoginModule required username="USER"
-    password="PASSWORD";"""
+    password="PASSWORD"; With tokenauth="true" before the semicolon, they are the id and the
+    HMAC of a delegation token."""
     java_security_auth_login_config: str
     """A JAAS file with a section KafkaClient, where no other key names the user."""
     ssl_ca_location: str

@@ -32,7 +32,8 @@ class ClientSaslKeys(SettingsBase):
     sasl_jaas_config: str | None = key(
         "sasl.jaas.config", PASSWORD, default=None,
         doc="User and password as Kafka writes them: org.apache.kafka.common.security.scram."
-            "ScramLoginModule required username=\"USER\" password=\"PASSWORD\";",
+            "ScramLoginModule required username=\"USER\" password=\"PASSWORD\"; With "
+            "tokenauth=\"true\" before the semicolon, they are the id and the HMAC of a delegation token.",
     )
     java_security_auth_login_config: str | None = key(
         "java.security.auth.login.config", STRING, default=None,
@@ -48,6 +49,8 @@ class SaslCredentials(NamedTuple):
     mechanism: str
     user: str
     password: str
+    by_token: bool = False
+    """Whether the user is the id of a delegation token, and the password its HMAC."""
 
     def __repr__(self) -> str:
         return f"SaslCredentials({self.mechanism}, {self.user!r})"
@@ -61,6 +64,7 @@ def sasl_credentials(values: Mapping[str, Value]) -> SaslCredentials | None:
         return None
     mechanism = values["sasl.mechanism"]
     user, password = values["sasl.username"], values["sasl.password"]
+    by_token = False
     entries = _entries(values)
     if entries is not None:
         if user is not None or password is not None:
@@ -71,6 +75,7 @@ def sasl_credentials(values: Mapping[str, Value]) -> SaslCredentials | None:
         user, password = entry.options.get("username"), entry.options.get("password")
         if mechanism is None and len(entry.mechanisms) == 1:
             mechanism = entry.mechanisms[0]
+        by_token = entry.options.get("tokenauth", "").lower() == "true"
     if mechanism is None:
         raise ConfigError(
             f"security.protocol={protocol} needs a mechanism: set sasl.mechanism to one of "
@@ -81,7 +86,11 @@ def sasl_credentials(values: Mapping[str, Value]) -> SaslCredentials | None:
             f"security.protocol={protocol} needs a user and a password: set sasl.username and "
             "sasl.password, or sasl.jaas.config"
         )
-    return SaslCredentials(str(mechanism), str(user), str(password))
+    if by_token and not str(mechanism).startswith("SCRAM-"):
+        raise ConfigError(
+            f'tokenauth="true" is for SCRAM, and sasl.mechanism={mechanism}: use SCRAM-SHA-512'
+        )
+    return SaslCredentials(str(mechanism), str(user), str(password), by_token)
 
 
 def _refuse_without_sasl(values: Mapping[str, Value], protocol: str) -> None:

@@ -161,6 +161,18 @@ def test_secrets_are_not_explained() -> None:
     assert "ssl.key.password=[hidden]" in shown
 
 
+@pytest.mark.parametrize("word", ["true", "True", "false", "yes"])
+def test_a_jaas_configuration_may_name_a_delegation_token(word) -> None:
+    jaas = JAAS.replace(";", f' tokenauth="{word}";')
+    by_token = word.lower() == "true"
+    scram = producer(**SASL, sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=jaas)
+    assert scram.login == ("SCRAM-SHA-256", "alice", "hunter2", by_token)
+    plain = jaas.replace("scram.ScramLoginModule", "plain.PlainLoginModule")
+    if by_token:
+        with pytest.raises(ConfigError, match="use SCRAM-SHA-512"):
+            producer(**SASL, sasl_mechanism="PLAIN", sasl_jaas_config=plain)
+
+
 def test_a_login_comes_from_any_of_its_places(tmp_path) -> None:
     file = tmp_path / "jaas.conf"
     file.write_text(f"KafkaClient {{ {JAAS} }};")
@@ -171,7 +183,7 @@ def test_a_login_comes_from_any_of_its_places(tmp_path) -> None:
         producer(**scram, java_security_auth_login_config=str(file)),
     ]
     for one in settings:
-        assert one.login == ("SCRAM-SHA-256", "alice", "hunter2")
+        assert one.login == ("SCRAM-SHA-256", "alice", "hunter2", False)
         assert "hunter2" not in one.explain() + repr(one.login)
     plain = JAAS.replace("scram.ScramLogin", "plain.PlainLogin")
     assert producer(**SASL, sasl_jaas_config=plain).login.mechanism == "PLAIN"

@@ -20,6 +20,7 @@ from headwater.client.admin.groups import (
 )
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
 from headwater.client.admin.replicas import PartitionReassignment
+from headwater.client.admin.tokens import DelegationToken
 from headwater.client.admin.topics import NewTopic
 from headwater.client.admin.transactions import (
     ProducerState,
@@ -54,6 +55,7 @@ __all__ = [
     "ConfigEntry",
     "ConfigResource",
     "ConfigResourceType",
+    "DelegationToken",
     "GroupDescription",
     "GroupListing",
     "GroupNotEmptyError",

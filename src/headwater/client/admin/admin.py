@@ -13,6 +13,7 @@ from headwater.client.admin.configs import ConfigChange, ConfigEntry, ConfigReso
 from headwater.client.admin.groups import GroupDescription, GroupListing, PartitionLag
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
 from headwater.client.admin.replicas import PartitionReassignment
+from headwater.client.admin.tokens import DelegationToken
 from headwater.client.admin.topics import NewTopic
 from headwater.client.admin.transactions import (
     ProducerState,
@@ -310,6 +311,46 @@ class Admin:
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Delete the ACLs that the filters select, and return them."""
         return await self._caller.run(self._core.acls.delete_acls(filters))
+
+    # -- delegation tokens
+
+    async def create_delegation_token(
+        self,
+        *,
+        owner: str | None = None,
+        renewers: Iterable[str] = (),
+        max_lifetime_ms: int | None = None,
+    ) -> DelegationToken:
+        """Make a delegation token, with which others can log in as its owner.
+
+        Args:
+            owner: Whom the token logs in, like User:alice; by default the user of this admin.
+            renewers: Who may renew and end the token, beside its owner.
+            max_lifetime_ms: How long the token lasts at most, however often it is renewed; by
+                default what the broker allows.
+        """
+        return await self._caller.run(
+            self._core.tokens.create_delegation_token(
+                owner=owner, renewers=renewers, max_lifetime_ms=max_lifetime_ms
+            )
+        )
+
+    async def renew_delegation_token(self, hmac: bytes, period_ms: int | None = None) -> int:
+        """Keep a token for another period, by default the broker's; return when it expires now."""
+        return await self._caller.run(self._core.tokens.renew_delegation_token(hmac, period_ms))
+
+    async def expire_delegation_token(self, hmac: bytes, period_ms: int | None = None) -> int:
+        """End a token after a period, by default at once; return when it expires now.
+
+        Connections that logged in with it are served until their sessions end.
+        """
+        return await self._caller.run(self._core.tokens.expire_delegation_token(hmac, period_ms))
+
+    async def describe_delegation_token(
+        self, owners: Iterable[str] | None = None
+    ) -> list[DelegationToken]:
+        """Return the tokens that this user may see: of some owners, requesters and renewers, or all."""
+        return await self._caller.run(self._core.tokens.describe_delegation_token(owners))
 
     # -- brokers
 

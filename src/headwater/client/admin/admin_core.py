@@ -12,6 +12,7 @@ from headwater.client.admin.configs import ConfigAdmin
 from headwater.client.admin.groups import GroupAdmin
 from headwater.client.admin.quotas import QuotaAdmin
 from headwater.client.admin.replicas import ReplicaAdmin
+from headwater.client.admin.tokens import TokenAdmin
 from headwater.client.admin.topics import TopicAdmin
 from headwater.client.admin.transactions import TransactionAdmin
 from headwater.client.admin.users import UserAdmin
@@ -47,3 +48,4 @@ class AdminCore:
         self.transactions = TransactionAdmin(self.calls)
         self.users = UserAdmin(self.calls)
         self.acls = AclAdmin(self.calls)
+        self.tokens = TokenAdmin(self.calls)
