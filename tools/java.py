@@ -25,6 +25,7 @@ TOOLS: Mapping[str, str] = {
     "kafka-console-producer": _T + "ConsoleProducer",
     "kafka-consumer-groups": _T + "consumer.group.ConsumerGroupCommand",
     "kafka-consumer-perf-test": _T + "ConsumerPerformance",
+    "kafka-delegation-tokens": _T + "DelegationTokenCommand",
     "kafka-delete-records": _T + "DeleteRecordsCommand",
     "kafka-dump-log": _T + "DumpLogSegments",
     "kafka-e2e-latency": _T + "EndToEndLatency",

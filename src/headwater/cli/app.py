@@ -28,6 +28,7 @@ COMMANDS = {
     "producers": "List the producers that the partitions of a topic remember.",
     "configs": "Describe, set and unset configs of topics, brokers and the cluster.",
     "users": "List, add and remove users that log in with SCRAM; set their passwords.",
+    "tokens": "List, create, renew and expire delegation tokens.",
     "quotas": "List, set and remove quotas of users, client ids and addresses.",
     "acls": "List and change access rules: who may do what.",
     "cluster": "Describe the cluster: its id, controller and brokers.",

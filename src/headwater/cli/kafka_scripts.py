@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 import click
 
+from headwater.cli.script_options import ScriptOptions
+
 _REMOVED = {
     "--zookeeper": "--zookeeper was removed from Kafka's scripts: name a broker with --bootstrap-server",
     "--authorizer-properties": "--authorizer-properties was removed from Kafka's scripts: name a broker "
@@ -101,88 +103,6 @@ def command_for(name: str) -> click.Command:
         raise click.UsageError(answer(name.removesuffix(".sh"), ctx.args), ctx.parent)
 
     return tell
-
-
-class ScriptOptions:
-    """The options of a script with their values; remembers which ones the new line covers."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._values: dict[str, list[str]] = {}
-        self._covered = set(_IMPLIED)
-        option = ""
-        for word in words:
-            name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
-            if word.startswith("--"):
-                option = name
-                self._values.setdefault(option, []).extend([value] if equals else [])
-            else:
-                self._values.setdefault(option, []).append(word)
-
-    def rename(self, option: str, new: str) -> None:
-        """Give the values of an option another name."""
-        if option in self._values:
-            self._values[new] = self._values.pop(option)
-
-    def __contains__(self, option: str) -> bool:
-        self._covered.add(option)
-        return option in self._values
-
-    def values(self, *options: str) -> list[str]:
-        """Return the values of all these options."""
-        self._covered.update(options)
-        return [value for option in options for value in self._values.get(option, ())]
-
-    def first(self, option: str, otherwise: str) -> str:
-        """Return the first value of an option."""
-        return next(iter(self.values(option)), otherwise)
-
-    def each(self, option: str, ours: str) -> list[str]:
-        """Return the values of an option, each behind our name of it."""
-        return [word for value in self.values(option) for word in (ours, value)]
-
-    def word(self, known: Sequence[str]) -> str:
-        """Remove and return the first of the known words, wherever it was typed; empty without one."""
-        for values in self._values.values():
-            for value in values:
-                if value in known:
-                    values.remove(value)
-                    return value
-        return ""
-
-    def flag(self, option: str) -> list[str]:
-        """Return the option itself if it was given."""
-        return [option] if option in self else []
-
-    def properties(self, known: Sequence[str], *options: str) -> dict[str, str]:
-        """Return the KEY=VALUE pairs of these options; an unknown key stays uncovered."""
-        pairs = {}
-        for text in self.values(*options):
-            key, _, value = text.partition("=")
-            pairs[key] = value
-            if key not in known:
-                self._values.setdefault(f"--property {text}", [])
-        return pairs
-
-    def starting(self, *prefixes: str) -> list[str]:
-        """Return the options with one of these prefixes and their values."""
-        found = [option for option in self._values if option.startswith(prefixes)]
-        return [word for option in found for word in (option, *self.values(option))]
-
-    def left_out(self) -> list[str]:
-        """Return the options that the new line does not cover, as they were typed."""
-        return [
-            " ".join([option, *values])
-            for option, values in self._values.items()
-            if option and option not in self._covered
-        ]
-
-
-_IMPLIED = (
-    *("--create", "--alter", "--describe", "--execute", "--verbose", "--exclude-internal"),
-    *("--new-consumer", "--offsets", "--deep-iteration", "--print-data-log", "--time", "--help"),
-    *("--zookeeper", "--authorizer-properties", "--show-detailed-stats", "--enable-systest-events"),
-)
-"""Options that need no word in the new line."""
 
 
 def answer(script: str, words: Sequence[str]) -> str:
@@ -429,8 +349,12 @@ def _transactions(given: ScriptOptions) -> list[str]:
 
 def _acls(given: ScriptOptions) -> list[str]:
     """One resource at a time: a script's line may name several."""
-    kinds = ("--topic", "--group", "--cluster", "--transactional-id", "--user-principal")
+    kinds = (
+        *("--topic", "--group", "--cluster", "--transactional-id"),
+        *("--delegation-token", "--user-principal"),
+    )
     kind = next((option for option in kinds if option in given), "--topic")
+    type_ = kind.strip("-").removesuffix("-principal")
     names = [] if kind == "--cluster" else [given.first(kind, "NAME")]
     given.flag("--force")
     given.flag("--add")
@@ -438,7 +362,7 @@ def _acls(given: ScriptOptions) -> list[str]:
     more = [*(["--prefixed"] if prefixed else [])]
     if "--list" in given:
         users = given.each("--principal", "--user")
-        chosen = ["--type", kind.strip("-"), "--name", names[0]] if kind in given and names else []
+        chosen = ["--type", type_, "--name", names[0]] if kind in given and names else []
         return ["acls", "list", *users, *chosen]
     verb = "deny" if "--deny-principal" in given else "allow"
     user = given.first(f"--{verb}-principal", "USER").removeprefix("User:")
@@ -451,8 +375,29 @@ def _acls(given: ScriptOptions) -> list[str]:
     operations = given.values("--operation") or ["All"]
     words = ",".join(re.sub(r"(?<=[a-z])(?=[A-Z])", "-", one).lower() for one in operations)
     if "--remove" in given:
-        return ["acls", "remove", user, words, kind.strip("-"), *names, *more]
-    return ["acls", verb, user, words, kind.strip("-"), *names, *hosts, *more]
+        return ["acls", "remove", user, words, type_, *names, *more]
+    return ["acls", verb, user, words, type_, *names, *hosts, *more]
+
+
+def _tokens(given: ScriptOptions) -> list[str]:
+    """A token is named by its id: others can see a command line, and with a HMAC one can log in."""
+    given.values("--hmac")
+    owners = given.each("--owner-principal", "--owner")
+    if "--renew" in given:
+        return ["tokens", "renew", "TOKEN", *_period(given, "--renew-time-period", "--for")]
+    if "--expire" in given:
+        return ["tokens", "expire", "TOKEN", *_period(given, "--expiry-time-period", "--in")]
+    if "--create" not in given:
+        return ["tokens", "list", *owners]
+    renewers = given.each("--renewer-principal", "--renewer")
+    lifetime = _period(given, "--max-life-time-period", "--lifetime")
+    return ["tokens", "create", *owners[:2], *renewers, *lifetime]
+
+
+def _period(given: ScriptOptions, option: str, ours: str) -> list[str]:
+    """Return a period in milliseconds as ours; a negative one is the default."""
+    text = given.first(option, "-1")
+    return [ours, f"PT{int(text) / 1000}S".replace(".0S", "S")] if text.isdigit() else []
 
 
 def _server_start(given: ScriptOptions) -> list[str]:
@@ -464,6 +409,7 @@ _LINES: dict[str, Callable[[ScriptOptions], list[str]]] = {
     "kafka-topics": _topics,
     "kafka-configs": _configs,
     "kafka-acls": _acls,
+    "kafka-delegation-tokens": _tokens,
     "kafka-consumer-groups": _groups,
     _REASSIGN: _reassign,
     "kafka-leader-election": _elect,

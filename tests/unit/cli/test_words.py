@@ -179,6 +179,15 @@ def test_with_json_an_error_is_json_as_well() -> None:
         ("zookeeper-server-start", "zoo.properties", "headwater store"),
         ("kafka-server-stop", "", "send it SIGTERM"),
         ("kafka-delete-records", "--offset-json-file f", "headwater topics trim"),
+        ("kafka-delegation-tokens", "--create --max-life-time-period 5000 --renewer-principal User:a --owner-principal User:b",
+         "headwater tokens create --owner User:b --renewer User:a --lifetime PT5S"),
+        ("kafka-delegation-tokens", "--create --max-life-time-period -1", "type: headwater tokens create"),
+        ("kafka-delegation-tokens", "--describe --owner-principal User:b", "type: headwater tokens list --owner User:b"),
+        ("kafka-delegation-tokens", "--renew --renew-time-period 90000 --hmac secret",
+         "type: headwater tokens renew TOKEN --for PT90S"),
+        ("kafka-delegation-tokens", "--expire --expiry-time-period -1 --hmac secret", "type: headwater tokens expire TOKEN"),
+        ("kafka-acls", "--add --allow-principal User:a --operation CreateTokens --user-principal User:b",
+         "headwater acls allow a create-tokens user User:b"),
         ("kafka-acls", "--authorizer-properties x --list", "--authorizer-properties was removed"),
         ("kafka-preferred-replica-election", "--zookeeper z:1", "was removed from Kafka"),
         ("kafka-frobnicate", "", "is not a known script"),
@@ -193,7 +202,10 @@ def test_kafkas_scripts_are_answered_with_the_line_to_type(
     assert line in result.stderr
 
 
-@pytest.mark.parametrize("words", ["topics create t", "configs set --topic t a=b", "topics trim t"])
+@pytest.mark.parametrize(
+    "words",
+    ["topics create t", "configs set --topic t a=b", "topics trim t", "tokens renew t --for PT90S"],
+)
 def test_the_lines_that_are_answered_are_commands(words: str) -> None:
     assert "No such command" not in run(*words.split(), "--help").output
 

@@ -1,0 +1,109 @@
+"""`headwater tokens`, from the first token to a job that logs in with it."""
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headwater import Admin, UserScramCredentialUpsertion
+from headwater.cli.app import command
+from headwater.config.properties import read_properties
+from tests.unit.broker.live import Live
+
+SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+    "delegation.token.secret.key": "secret",
+}
+
+
+@pytest.fixture(scope="module")
+def alice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The config file of a user."""
+    folder = tmp_path_factory.mktemp("tokens")
+    with Live(folder / "data", SETTINGS) as live:
+        with Admin(bootstrap_servers=live.bootstrap) as admin:
+            admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", "pencil")])
+        file = folder / "alice.properties"
+        file.write_text(
+            f"bootstrap.servers=127.0.0.1:{live.broker.listeners[1].port}\n"
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+            "sasl.username=alice\nsasl.password=pencil\n"
+        )
+        yield file
+
+
+def run(config: Path, *words: str) -> Result:
+    return CliRunner().invoke(command, ["--config", str(config), *words])
+
+
+def shown(config: Path, *words: str) -> list[dict[str, object]]:
+    result = run(config, *words, "--json")
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, object]] = json.loads(result.stdout)
+    return found
+
+
+def test_a_token_is_shown_once_renewed_and_ended(alice: Path) -> None:
+    assert "tokens create" in run(alice, "tokens", "list", "--owner", "nobody").stderr
+    (made,) = shown(alice, "tokens", "create", "--renewer", "bob", "--lifetime", "P2D")
+    password = str(made.pop("password"))
+    token = str(made["token"])
+    listed = {one["token"]: one for one in shown(alice, "tokens", "list", "--owner", "alice")}[
+        token
+    ]
+    assert made == listed
+    assert (listed["owner"], listed["renewers"]) == ("User:alice", ["User:bob"])
+    assert password not in run(alice, "tokens", "list").output
+
+    (would,) = shown(alice, "tokens", "expire", token, "--dry-run")
+    assert would == {
+        "token": token,
+        "result": "would be removed",
+        "expires": listed["expires"],
+    }
+    (soon,) = shown(alice, "tokens", "expire", token, "--in", "PT1H")
+    assert str(soon["expires"]) < str(listed["expires"])
+    renewed = run(alice, "tokens", "renew", token)
+    assert f"{token}: renewed, expires " in renewed.stdout
+    assert run(alice, "tokens", "expire", token).stdout.startswith(f"{token}: removed")
+    gone = run(alice, "tokens", "renew", token)
+    assert gone.exit_code == 1
+    assert "headwater tokens list" in gone.stderr
+
+
+def test_a_job_logs_in_with_a_file_that_only_its_owner_reads(alice: Path, tmp_path: Path) -> None:
+    login = tmp_path / "job.properties"
+    result = run(alice, "tokens", "create", "--file", str(login))
+    assert result.exit_code == 0, result.output
+    assert stat.S_IMODE(login.stat().st_mode) == 0o600
+    written = {name: one.value for name, one in read_properties(str(login)).items()}
+    assert written["security.protocol"] == "SASL_PLAINTEXT"
+    assert "pencil" not in login.read_text()
+    password = written["sasl.jaas.config"].partition('password="')[2].partition('"')[0]
+    assert password
+    assert password not in result.output
+    assert run(login, "cluster").exit_code == 0
+    again = run(login, "tokens", "create")
+    assert again.exit_code == 1
+    assert "not with a delegation token" in again.stderr
+    twice = run(alice, "tokens", "create", "--file", str(login))
+    assert twice.exit_code == 2
+    assert "already exists" in twice.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("create", "--lifetime", "1h"), "--lifetime: '1h' is not a duration: write PnDTnHnMnS"),
+        (("create", "--dry-run"), "a token of you: would be created"),
+        (("create", "--owner", "Group:g"), "the principal type"),
+        (("expire", "unknown"), "there is no delegation token 'unknown'"),
+    ],
+)
+def test_what_is_said(alice: Path, words: tuple[str, ...], said: str) -> None:
+    before = len(shown(alice, "tokens", "list"))
+    assert said in run(alice, "tokens", *words).output
+    assert len(shown(alice, "tokens", "list")) == before
