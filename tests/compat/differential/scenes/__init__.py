@@ -2,6 +2,7 @@
 
 from tests.compat.differential.scenes import (
     administering_groups,
+    asking_for_tokens,
     committing,
     completing,
     configuring,
@@ -20,6 +21,7 @@ from tests.compat.differential.scenes import (
 
 __all__ = [
     "administering_groups",
+    "asking_for_tokens",
     "committing",
     "completing",
     "configuring",
