@@ -227,7 +227,14 @@ def _change(
 def _audit(context: Context, request: Request, event: str, token: TokenInformation) -> None:
     details = [f"owner {token.owner}", f"expires {token.expires_ms}"]
     details += [f"renewer {one}" for one in token.renewers]
-    context.audit.changed(request, event, token.token_id, details)
+    context.audit.changed(request, event, token.token_id, _rule(request, token), details)
+
+
+def _rule(request: Request, token: TokenInformation) -> str:
+    """Return why the client may change the token."""
+    if request.connection.principal == token.owner:
+        return "own token"
+    return "renewer" if token.may_renew(request.connection.principal) else "tokens of others"
 
 
 def _refuse_expired(token: TokenInformation, now_ms: int) -> None:
