@@ -6,6 +6,8 @@ import pathlib
 import subprocess
 from contextlib import suppress
 
+import pytest
+
 from headwater.seams.files import OsFiles
 
 
@@ -41,6 +43,41 @@ class SmallDisk:
     def close(self) -> None:
         if self._mounted:
             subprocess.run(["umount", "-l", str(self.path)], check=True)
+
+
+class RealDisk:
+    """An ext4 disk in a file, which can be made read-only and unmounted while it is used."""
+
+    def __init__(self, image: pathlib.Path, path: pathlib.Path) -> None:
+        self._image, self.path = image, path
+        path.mkdir()
+        with image.open("wb") as file:
+            file.truncate(16 << 20)
+        _run("mkfs.ext4", "-q", str(image))
+        self.mount()
+
+    def mount(self) -> None:
+        """Mount it; the test is skipped where that is not allowed."""
+        _run("mount", "-o", "loop", str(self._image), str(self.path))
+
+    def make_read_only(self) -> None:
+        """Do what an error of the file system does with `errors=remount-ro`."""
+        _run("mount", "-o", "remount,abort", str(self.path))
+
+    def unmount(self) -> None:
+        """Take it away from under its users."""
+        subprocess.run(["umount", "-l", str(self.path)], check=True)
+
+    def close(self) -> None:
+        if self.path.is_mount():
+            self.unmount()
+
+
+def _run(*command: str) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as refused:
+        pytest.skip(f"no disks can be mounted here: {refused}")
 
 
 class _Pretended(OsFiles):

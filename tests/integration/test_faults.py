@@ -19,7 +19,7 @@ from headwater.wire.messages.offsets import (
     OffsetFetchResponse,
 )
 from headwater.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
-from tests.integration.disks import FaultyFiles, SmallDisk
+from tests.integration.disks import FaultyFiles, RealDisk, SmallDisk
 from tests.unit.broker.live import Live, batch, produce_request, until
 
 MIB = 1 << 20
@@ -204,6 +204,50 @@ def test_a_broken_disk_is_offline_until_restart_and_the_other_serves(two, code):
         assert everything(client, "t", here) == {0: b"kept", 1: b"fine"}
         assert everything(client, "t", there) == {0: b"kept"}
         assert client.produce("t", batch(b"more"), partition=there).base_offset == 1
+
+
+@pytest.fixture
+def real(tmp_path):
+    disk = RealDisk(tmp_path / "image", tmp_path / "b")
+    yield disk
+    disk.close()
+
+
+@pytest.mark.parametrize("fault", [RealDisk.make_read_only, RealDisk.unmount])
+def test_a_disk_that_is_read_only_or_unmounted_goes_offline_alone(real, tmp_path, fault):
+    interval = {"replica.high.watermark.checkpoint.interval.ms": "50"}
+    two = TwoDirs(tmp_path, FaultyFiles(), **interval)
+    with two.live() as live:
+        live.create("t", 2, flush_messages="1")
+        here, there = two.partitions(live, "t")
+        with live.client() as client:
+            for partition in (here, there):
+                assert client.produce("t", batch(b"kept"), partition=partition).error_code == 0
+            fault(real)
+            sent = 0
+            while dir_errors(client) == [0, 0]:
+                assert client.produce("t", batch(b"fine"), partition=here).error_code == 0
+                sent += 1
+            for lost in (
+                client.produce("t", batch(b"lost"), partition=there),
+                client.fetch("t", partition=there),
+            ):
+                assert lost.error_code == E.KAFKA_STORAGE_ERROR
+            live.create("later", 2)
+            for partition in range(2):
+                assert client.produce("later", batch(), partition=partition).error_code == 0
+    if fault is RealDisk.unmount:
+        assert not any(real.path.iterdir()), "a start would take it for the disk"
+        with two.live() as live, live.client() as client:
+            assert len(live.broker.parts.log_dirs.missing) == 1
+            assert client.fetch("t", partition=there).error_code == E.KAFKA_STORAGE_ERROR
+        (real.path / ".lock").unlink()
+    real.close()
+    real.mount()
+    with two.live() as live, live.client() as client:
+        assert everything(client, "t", there) == {0: b"kept"}
+        kept = everything(client, "t", here)
+        assert kept == {0: b"kept", **dict.fromkeys(range(1, sent + 1), b"fine")}
 
 
 def test_a_failed_sync_acknowledges_nothing_and_takes_the_disk_offline(two):

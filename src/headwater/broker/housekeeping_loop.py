@@ -19,6 +19,7 @@ from headwater.broker.wall_clock import LastTime
 from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
 from headwater.log.flushing import FlushWork
+from headwater.log.log_dir_checkpoints import CheckpointFailed
 from headwater.model import TopicPartition
 from headwater.replication.replica import Replica
 from headwater.seams.tasks import Lane, Tasks
@@ -214,8 +215,10 @@ class Housekeeping:
         for replica in moved:
             if not replica.upkeep.start_is_flushed:
                 replica.flushes.flush()
-        await self._checkpoint()
-        self._starts_stored()
+        try:
+            await self._checkpoint()
+        finally:
+            self._starts_stored()
 
     def _starts_stored(self) -> None:
         """Let requests continue that wait for the start of a log to be stored."""
@@ -241,7 +244,10 @@ class Housekeeping:
             checkpoint = replicas.log_dirs.next_checkpoint(high_watermark_of)
             for _ in checkpoint.collect():
                 await asyncio.sleep(0)
-            await self._tasks.in_thread(checkpoint.write)
+            try:
+                await self._tasks.in_thread(checkpoint.write)
+            except CheckpointFailed as failed:
+                self._health.checkpoint_failed(replicas, failed)
         now_ms = self._wall.believed_ms()
         if self._last_time is not None and self._last_time.is_due(now_ms):
             await self._tasks.in_thread(partial(self._last_time.note, now_ms))

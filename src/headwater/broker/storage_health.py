@@ -17,6 +17,7 @@ from headwater.controller.store.metadata_store import SessionState
 from headwater.errors import E, KafkaError
 from headwater.log.descriptors import EXHAUSTED
 from headwater.log.log_dir import LogDir
+from headwater.log.log_dir_checkpoints import CheckpointFailed
 from headwater.log.log_dirs import LogDirs
 from headwater.replication.replica import Replica
 from headwater.seams.files import Files
@@ -57,6 +58,17 @@ class StorageHealth:
         if not log_dir.offline:
             here = [replica for replica in replicas if _dir_of(replica) == log_dir.path]
             self._take_offline(log_dir.path, here, failure)
+
+    def checkpoint_failed(self, replicas: Iterable[Replica], failed: CheckpointFailed) -> None:
+        """Take the dirs offline whose checkpoint failed; raise what a later one may write."""
+        passing = {}
+        for log_dir, failure in failed.failures.items():
+            if failure.errno in EXHAUSTED or failure.errno in _FULL:
+                passing[log_dir] = failure
+            else:
+                self.dir_failed(replicas, log_dir, failure)
+        if passing:
+            raise CheckpointFailed(passing)
 
     def found_full(self, directory: str, replicas: Iterable[Replica]) -> None:
         """Mark a dir as full: a start found no space in it."""

@@ -4,6 +4,7 @@ The marker says that everything was flushed and where each log ended. It is remo
 the next start before any partition is loaded: a crash from then on must not look like a clean stop.
 """
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -59,7 +60,7 @@ class LogDir:
     """A folder that holds partitions."""
 
     __slots__ = (
-        "_files", "_lock", "_renaming", "directory_id", "offline", "partitions", "path", "renames",
+        "_device", "_files", "_lock", "_renaming", "directory_id", "offline", "partitions", "path", "renames",
         "renames_synced", "rows", "stopped_full",
     )  # fmt: skip
 
@@ -74,6 +75,8 @@ class LogDir:
         self.rows = LogRows({}, points_known=True)
         self.directory_id = ""
         self._lock: int | None = None
+        # The disk that was mounted here when the folder was opened.
+        self._device: int | None = None
         # Renamed folders, and how many of the renames are synced. The previous process may have
         # left some unsynced.
         self.renames = 1
@@ -97,8 +100,14 @@ class LogDir:
             raise LogDirError(
                 f"{self.path} is in use by another process: stop it, or choose another log.dirs"
             ) from None
+        self._device = self._files.device(self.path)
         if self._files.exists(self.join(META)):
             self._check_identity(node_id, cluster_id)
+
+    def require_disk(self) -> None:
+        """Raise OSError if the disk was unmounted: the next start must find its mount point empty."""
+        if self._device not in (None, self._files.device(self.path)):
+            raise OSError(errno.ENODEV, "another disk is mounted here than at the start", self.path)
 
     @property
     def is_new(self) -> bool:
@@ -153,6 +162,7 @@ class LogDir:
 
     def begin_log(self, name: str, partition: TopicPartition, topic_id: Uuid) -> LogState:
         """Make the folder of a new log with its topic id."""
+        self.require_disk()
         directory, state = self.join(name), LogState()
         self._files.mkdir(directory)
         if self.rows.names(partition, topic_id):

@@ -1,8 +1,7 @@
 """Writes what a log dir records about its logs: recovery points, starts, high watermarks, ends."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from headwater.log import checkpoints
 from headwater.log.log_dir import LogDir, RunEpochs
@@ -14,6 +13,15 @@ log = logging.getLogger(__name__)
 
 LOGS_PER_STEP = 500
 """How many logs one step of a checkpoint reads: a millisecond or two of work."""
+
+
+class CheckpointFailed(OSError):
+    """Some log dirs could not be written to; the others have their checkpoint."""
+
+    def __init__(self, failures: Mapping[LogDir, OSError]) -> None:
+        rows = (f"{log_dir.path}: {failure}" for log_dir, failure in failures.items())
+        super().__init__("; ".join(rows))
+        self.failures = failures
 
 
 class Checkpoint:
@@ -46,9 +54,18 @@ class Checkpoint:
         return self.write
 
     def write(self) -> None:
-        """Write the files. Safe on any thread."""
+        """Write the files. Safe on any thread; raise CheckpointFailed after trying all log dirs."""
+        failures = {}
         for log_dir, rows in self._rows.items():
-            rows.write(self._files, log_dir)
+            if log_dir.offline:
+                continue
+            try:
+                log_dir.require_disk()
+                rows.write(self._files, log_dir)
+            except OSError as failure:
+                failures[log_dir] = failure
+        if failures:
+            raise CheckpointFailed(failures)
 
 
 class _Rows:
@@ -108,15 +125,22 @@ def mark_clean(log_dir: LogDir, logs: Iterable[PartitionLog], epochs: RunEpochs)
         for row in logs
         if row.failure is None
     }
-    marker = f"the marker of a clean stop in {log_dir.path}"
-    write_if_possible(partial(log_dir.mark_clean, ends, epochs), marker)
+    try:
+        log_dir.mark_clean(ends, epochs)
+    except OSError as failure:
+        _warn(f"the marker of a clean stop in {log_dir.path}", failure)
 
 
-def write_if_possible(write: Callable[[], None], what: str) -> bool:
-    """Write, and return whether the disk took it. A broker stops on a full disk, too."""
+def write_last(write: Callable[[], None]) -> Container[LogDir]:
+    """Write the checkpoint of a clean stop, and return the log dirs that did not take it."""
     try:
         write()
-    except OSError as failure:
-        log.warning("%s is not written: %s; the next start recovers the logs", what, failure)
-        return False
-    return True
+    except CheckpointFailed as failed:
+        _warn("the last checkpoint", failed)
+        return failed.failures
+    return ()
+
+
+def _warn(what: str, failure: OSError) -> None:
+    """A broker stops on a full disk, too."""
+    log.warning("%s is not written: %s; the next start recovers the logs", what, failure)

@@ -25,7 +25,7 @@ from headwater.log.log_dir import (
     sync_renames,
     warn_of_shared_disks,
 )
-from headwater.log.log_dir_checkpoints import Checkpoint, mark_clean, write_if_possible
+from headwater.log.log_dir_checkpoints import Checkpoint, mark_clean, write_last
 from headwater.log.log_segments import LogSegments
 from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
@@ -341,11 +341,11 @@ class LogDirs:
         `run_all` may run the flushes in parallel: the disk then commits many at once.
         """
         run_all([partial(self._close_log, partition) for partition in self.logs])
-        checkpointed = write_if_possible(self.checkpoint(high_watermarks), "the last checkpoint")
+        unwritten = write_last(self.checkpoint(high_watermarks))
         for partition_log in self.logs.values():
             partition_log.remove_stale_note()
         for log_dir in self.dirs:
-            if checkpointed and not log_dir.offline and not log_dir.stopped_full:
+            if log_dir not in unwritten and not log_dir.offline and not log_dir.stopped_full:
                 logs = [row for at, row in self.logs.items() if self._dir_of[at] is log_dir]
                 mark_clean(log_dir, logs, self.run_notes.current)
             log_dir.unlock()
