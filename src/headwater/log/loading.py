@@ -179,6 +179,10 @@ class LogLoader:
     def _begin_empty(self) -> None:
         """Handle a folder without segments: the log is new, or its files are lost."""
         point = self._known.recovery_point
+        if point and point == self._state.truncation_limit:
+            # A truncation dropped every segment, and a crash came before the new one.
+            self._segments.add(point, point, self._now_ms)
+            return
         if point:
             # Create no file: the next start must find the folder unchanged.
             segment = Segment(self._files, self._descriptors, self._segments.directory, point, 0)

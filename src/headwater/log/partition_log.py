@@ -331,7 +331,7 @@ class PartitionLog:
     def truncate_fully(self, start: int) -> None:
         """Drop everything and continue at `start`."""
         self.drop_staged()
-        self._begin_truncation(start)
+        self._begin_truncation(start, whole=True)
         self.segments.replace_all(start, self.staging.now_ms)
         self.epochs.clear()
         self.producers.restore((), 0)
@@ -340,8 +340,9 @@ class PartitionLog:
         self.segments.save_aborted_counts([], [])
         self.epochs.save(sync=True)
 
-    def _begin_truncation(self, offset: int) -> None:
-        if max(self.checkpointed, self.recovery_point) > offset:
+    def _begin_truncation(self, offset: int, *, whole: bool = False) -> None:
+        # With no segment left, a start must know that none was lost.
+        if max(self.checkpointed, self.recovery_point) + whole > offset:
             # An earlier truncation that the checkpoint does not know may have gone further back.
             noted = self.truncation_limit
             limit = offset if noted is None else min(noted, offset)

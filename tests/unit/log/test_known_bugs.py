@@ -18,6 +18,7 @@ from simulator.disk import Disk
 from simulator.files import FileFaults, SimFiles
 from simulator.images.cleaning import clean
 from simulator.images.storage import PlayClock
+from simulator.loop import Crashed
 from simulator.randomness import stream
 from simulator.trace import Trace
 from tests.unit.log.support import (
@@ -383,3 +384,24 @@ def test_a_topic_deleted_during_the_end_of_a_move_frees_its_name_in_both_log_dir
     dirs = machine.start()
     dirs.choose(PARTITION, other)
     assert dirs.logs[PARTITION].topic_id == other
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_crash_in_a_truncation_of_all_segments_leaves_the_log_online(flushed):
+    machine = Machine("/data")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, 4)
+    log.truncate_fully(2)
+    if flushed:
+        append(log, 4)
+    flush(log, dirs)
+    machine.files.faults.crash_before = machine.files.operations + 8
+    with pytest.raises(Crashed):
+        log.truncate_fully(2)
+    machine.faults.crash_before = None
+    names = machine.disk.find(log.directory).entries
+    assert not any(name.endswith(".log") for name in names)
+    machine.files.die()
+    log = machine.start().logs[PARTITION]
+    assert (log.failure, log.log_start_offset, log.log_end_offset) == (None, 2, 2)
