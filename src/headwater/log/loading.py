@@ -112,7 +112,7 @@ class LogLoader:
             self._open_segments()
             offsets = snapshots.offsets(self._files, self._segments.directory)
             if self._known.recovery_point is None:
-                self._point = _flushed_before(offsets)
+                self._point = snapshots.flushed_before(offsets)
             self._load_epochs()
             if not self._loaded_clean():
                 self._find_traces(offsets)
@@ -266,10 +266,7 @@ class LogLoader:
             self._rebuild_epochs(segment)
 
     def _rebuild_epochs(self, segment: Segment) -> None:
-        """Rebuild the epochs of the flushed batches; the checked walk adds the rest.
-
-        The batch that follows them may be torn and have any base offset.
-        """
+        """Rebuild the epochs of the flushed batches; a torn batch may follow them."""
         next_offset = segment.base_offset
         try:
             for _, header in headers(segment):
@@ -500,11 +497,3 @@ def _require_whole(segment: Segment, position: int) -> int:
             f"wrong checksum at the flushed offset {header[BASE_OFFSET]} of {segment.path}"
         )
     return end
-
-
-def _flushed_before(offsets: list[int]) -> int:
-    """Return the offset up to which snapshots show that the log was flushed.
-
-    A flush writes its snapshots last; Kafka may write the newest one before its flush is done.
-    """
-    return offsets[1] if len(offsets) > 1 else 0

@@ -103,6 +103,14 @@ def offsets_in(names: Iterable[str]) -> list[int]:
     return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)
 
 
+def flushed_before(offsets: list[int]) -> int:
+    """Return the offset up to which snapshots show that the log was flushed.
+
+    A flush writes its snapshots last; Kafka may write the newest one before its flush is done.
+    """
+    return offsets[1] if len(offsets) > 1 else 0
+
+
 def remove(files: Files, stem: str) -> None:
     """Unlink the files of the snapshot at `stem` that exist."""
     for suffix in (SNAPSHOT, WINDOWS):
