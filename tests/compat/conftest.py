@@ -9,6 +9,9 @@ from tests.compat import matrix, table
 from tests.compat.cells import Cells
 from tests.compat.checks.kills import Kills
 from tests.compat.client import Unavailable
+from tests.compat.logins import ways
+from tests.compat.logins.columns import LoginClients
+from tests.compat.logins.secured_broker import start_secured_broker
 from tests.compat.start_broker import start_broker
 from tests.compat.three_brokers import start_three_brokers
 from tests.compat.tool_server import ToolServer
@@ -72,14 +75,33 @@ def three_brokers():
 
 
 @pytest.fixture(scope="session")
+def login_clients():
+    """The clients that log in; those that are programs start when first asked for."""
+    made = LoginClients()
+    yield made.by_name
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def secured_broker(login_clients):
+    topics = [ways.topic(way, name) for way in ways.WAYS for name in login_clients]
+    with start_secured_broker(ways.users(), topics) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def cells(request, tool_server, transactional):
     """Starts every cell that this run has collected, and the brokers that they need."""
     collected = [item.callspec.params["cell"] for item in request.session.items if _is_cell(item)]
     on_three = [cell for cell in collected if matrix.needs_three_brokers(cell)]
-    run_alone = run_on_three = None
-    if len(on_three) < len(collected):
+    logins = [cell for cell in collected if cell in matrix.LOGIN_CELLS]
+    run_alone = run_on_three = run_login = None
+    if len(on_three) + len(logins) < len(collected):
         clients, broker = map(request.getfixturevalue, ("clients", "broker"))
         run_alone = partial(matrix.run_cell, clients=clients, broker=broker)
+    if logins:
+        known, secured = map(request.getfixturevalue, ("login_clients", "secured_broker"))
+        run_login = partial(matrix.run_login_cell, clients=known, broker=secured)
     if on_three:
         brokers = request.getfixturevalue("three_brokers")
         clients = matrix.Clients(brokers.bootstrap, tool_server, transactional)
@@ -91,9 +113,16 @@ def cells(request, tool_server, transactional):
         run_on_three = partial(
             matrix.run_cluster_cell, clients=clients, brokers=brokers, kills=kills
         )
-    running = Cells(
-        lambda cell: run_on_three(cell) if matrix.needs_three_brokers(cell) else run_alone(cell)
-    )
+
+    def run(cell):
+        if matrix.needs_three_brokers(cell):
+            run_on_three(cell)
+        elif cell in matrix.LOGIN_CELLS:
+            run_login(cell)
+        else:
+            run_alone(cell)
+
+    running = Cells(run)
     running.start(matrix.in_order(collected))
     if any(map(matrix.needs_kills, on_three)):
         kills.start(after=running.ends(c for c in on_three if not matrix.needs_kills(c)))

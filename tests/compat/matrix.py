@@ -29,6 +29,10 @@ from tests.compat.clients.franz import Franz
 from tests.compat.clients.java_tools import JavaTools
 from tests.compat.clients.kafka_python import KafkaPython
 from tests.compat.clients.kcat import Kcat
+from tests.compat.logins.columns import LoginClients
+from tests.compat.logins.secured_broker import SecuredBroker
+from tests.compat.logins.session import LoginClient
+from tests.compat.logins.ways import LONG_WAYS, WAYS, take
 from tests.compat.three_brokers import ThreeBrokers
 from tests.compat.tool_server import ToolServer
 from tests.compat.transactions.programs import TransactionalClient, transactional_clients
@@ -43,6 +47,7 @@ CLUSTER_CLIENTS = [name for name in CLIENTS if name != Kcat.name]
 TOOLS, CLUSTER_TOOLS = "works", "works on three"
 FRAMEWORKS = "exactly once"
 TRANSACTIONAL_CLIENTS = list(transactional_clients())
+LOGIN_CLIENTS = list(LoginClients().by_name)
 ONE, THREE = "transactions: {}", "transactions on three: {}"
 TRANSACTION_KILLS = THREE.format("through kills")
 TABLES = [
@@ -61,6 +66,7 @@ TABLES = [
         TRANSACTIONAL_CLIENTS,
         [*map(THREE.format, TRANSACTION_CHECKS), TRANSACTION_KILLS],
     ),
+    ("Clients by how they log in", LOGIN_CLIENTS, list(WAYS)),
 ]
 (
     CLIENT_CELLS,
@@ -70,8 +76,9 @@ TABLES = [
     FRAMEWORK_CELLS,
     TRANSACTION_CELLS,
     CLUSTER_TRANSACTION_CELLS,
+    LOGIN_CELLS,
 ) = ([Cell(client, check) for check in rows for client in columns] for _, columns, rows in TABLES)
-_SLOW = ("group", "commits", "offset resets", "kafka-", *FRAMEWORK_CHECKS)
+_SLOW = ("group", "commits", "offset resets", "kafka-", *FRAMEWORK_CHECKS, *LONG_WAYS)
 
 
 def needs_three_brokers(cell: Cell) -> bool:
@@ -165,6 +172,11 @@ def run_cluster_cell(cell: Cell, clients: Clients, brokers: ThreeBrokers, kills:
         KILL_CHECKS[cell.check](kills.work(client))
     else:
         CLUSTER_CHECKS[cell.check](client, brokers)
+
+
+def run_login_cell(cell: Cell, clients: Mapping[str, LoginClient], broker: SecuredBroker) -> None:
+    """Lets one client take one way in."""
+    take(cell.check, clients[cell.client], broker)
 
 
 def killed_under(cells: Iterable[Cell], clients: Clients) -> list[Client]:

@@ -46,3 +46,8 @@ def test_transactions_on_three_brokers(finish):
 @pytest.mark.parametrize("cell", matrix.FRAMEWORK_CELLS, ids=lambda cell: cell.check)
 def test_framework_counts_exactly_once(finish):
     finish()
+
+
+@pytest.mark.parametrize("cell", matrix.LOGIN_CELLS, ids=lambda cell: f"{cell.client}-{cell.check}")
+def test_client_logs_in(finish):
+    finish()

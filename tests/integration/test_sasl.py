@@ -1,16 +1,15 @@
-"""Real clients log in with every mechanism they have, and keep their sessions without losing a record."""
+"""Our clients log in with every mechanism, and keep their sessions without losing a record.
+
+Those of others are in `tests/compat/logins`.
+"""
 
 import asyncio
 import time
 
-import confluent_kafka
-import kafka
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 import headwater
 from headwater import AuthenticationError, NewTopic, UserScramCredentialUpsertion, aio
-from tests.integration.certificates import Authority
 from tests.unit.broker.live import Live
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
@@ -152,144 +151,6 @@ def test_a_listener_without_sasl_says_so(live):
         pytest.raises(AuthenticationError, match=r"security\.protocol"),
     ):
         admin.list_topics()
-
-
-# -- other clients
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_confluent_kafka_outlives_its_session(sasl, topic, mechanism):
-    config = {
-        "bootstrap.servers": sasl,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": mechanism,
-        "sasl.username": "alice",
-        "sasl.password": "pencil",
-    }
-    failures, count = [], 0
-    producer = confluent_kafka.Producer(config)
-    ends = time.monotonic() + LIFE_S
-    while time.monotonic() < ends:
-        producer.produce(
-            topic, b"%d" % count, on_delivery=lambda error, _: error and failures.append(error)
-        )
-        producer.poll(0.05)
-        count += 1
-    assert producer.flush(30) == 0
-    assert failures == []
-    consumer = confluent_kafka.Consumer(
-        {**config, "group.id": topic, "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe([topic])
-    received = []
-    ends = time.monotonic() + 60
-    while len(received) < count and time.monotonic() < ends:
-        message = consumer.poll(1.0)
-        if message is not None and message.error() is None:
-            received.append(message.value())
-    consumer.close()
-    assert received == [b"%d" % number for number in range(count)]
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python_outlives_its_session(sasl, topic, mechanism):
-    config = {
-        "bootstrap_servers": sasl,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": "alice",
-        "sasl_plain_password": "pencil",
-    }
-    producer = kafka.KafkaProducer(**config)
-    count = 0
-    ends = time.monotonic() + LIFE_S
-    while time.monotonic() < ends:
-        producer.send(topic, b"%d" % count).get(timeout=30)
-        count += 1
-        time.sleep(0.05)
-    producer.close()
-    consumer = kafka.KafkaConsumer(
-        topic, **config, auto_offset_reset="earliest", consumer_timeout_ms=5000
-    )
-    received = []
-    for record in consumer:
-        received.append(record.value)
-        if len(received) == count:
-            break
-    consumer.close()
-    assert received == [b"%d" % number for number in range(count)]
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_aiokafka_reconnects_when_its_session_ends(sasl, topic, mechanism):
-    config = {
-        "bootstrap_servers": sasl,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": "alice",
-        "sasl_plain_password": "pencil",
-    }
-
-    async def run():
-        count = 0
-        async with AIOKafkaProducer(**config) as producer:
-            ends = time.monotonic() + LIFE_S
-            while time.monotonic() < ends:
-                await producer.send_and_wait(topic, b"%d" % count)
-                count += 1
-                await asyncio.sleep(0.05)
-        received = []
-        async with AIOKafkaConsumer(topic, **config, auto_offset_reset="earliest") as consumer:
-            while len(received) < count:
-                received.append((await asyncio.wait_for(consumer.getone(), 30)).value)
-        return count, received
-
-    count, received = asyncio.run(run())
-    # It does not authenticate again: a record whose connection ends may be sent twice.
-    assert sorted(set(received), key=int) == [b"%d" % number for number in range(count)]
-
-
-def test_over_tls_plain_is_offered_and_passwords_are_safe(tmp_path):
-    authority = Authority(tmp_path)
-    settings = {
-        "listeners": "SASL_SSL://127.0.0.1:0",
-        "ssl.keystore.location": str(authority.signed("broker")),
-        "ssl.truststore.location": str(authority.certificate),
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
-        "sasl.jaas.config": SETTINGS["listener.name.sasl_plaintext.plain.sasl.jaas.config"],
-    }
-    with Live(tmp_path / "data", settings) as live:
-        server = live.bootstrap
-        mine = {
-            **login(server, "PLAIN"),
-            "security_protocol": "SASL_SSL",
-            "ssl_cafile": str(authority.certificate),
-        }
-        with headwater.Admin(**mine) as admin:
-            admin.create_topics([NewTopic("t")])
-            admin.alter_user_scram_credentials([UserScramCredentialUpsertion("bob", "second")])
-        with headwater.Producer(**mine) as producer:
-            producer.send("t", b"one").result()
-        theirs = {
-            "bootstrap.servers": server,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(authority.certificate),
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": "bob",
-            "sasl.password": "second",
-            "group.id": "g",
-            "auto.offset.reset": "earliest",
-        }
-        consumer = confluent_kafka.Consumer(theirs)
-        consumer.subscribe(["t"])
-        message = consumer.poll(60)
-        consumer.close()
-        assert message is not None
-        assert message.value() == b"one"
-        assert {str(one.principal) for one in live.context.connection_quotas.open} <= {
-            "User:alice",
-            "User:bob",
-        }
 
 
 def test_a_user_may_come_and_go_while_the_broker_runs(live, sasl):

@@ -3,8 +3,8 @@
 //	franz BOOTSTRAP VERB < request.json > answer.json
 //
 // The answer is {"result": ...} or {"error": "TOPIC_ALREADY_EXISTS"}. The verbs "member" and
-// "writer" run until SIGTERM instead, and print one JSON event a line. "franz transactions" answers
-// requests until its input ends.
+// "writer" run until SIGTERM instead, and print one JSON event a line. "franz transactions",
+// "franz logins" and "franz kafka-go-logins" answer requests until their input ends.
 package main
 
 import (
@@ -87,8 +87,15 @@ var verbs = map[string]verb{
 }
 
 func main() {
-	if os.Args[1] == "transactions" {
+	switch os.Args[1] {
+	case "transactions":
 		transactions()
+		return
+	case "logins":
+		logins(openFranz)
+		return
+	case "kafka-go-logins":
+		logins(openKafkaGo)
 		return
 	}
 	var request Request
