@@ -4,10 +4,11 @@ import socket
 import ssl
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tools.apache_kafka import ApacheKafka
 from tools.free_ports import free_port
 
 from headwater import (
@@ -16,6 +17,8 @@ from headwater import (
     AclPatternType,
     AclResourceType,
     Admin,
+    ConfigResource,
+    ConfigResourceType,
     NewTopic,
     UserScramCredentialUpsertion,
 )
@@ -23,7 +26,7 @@ from headwater.testing import Broker
 from headwater.testing.tls_stores import LOCAL, TlsStores
 from tests.compat.broker_under_test import eventually
 from tests.compat.logins.session import Credentials
-from tests.compat.start_broker import SETTINGS, assert_sound
+from tests.compat.start_broker import SETTINGS, assert_sound, peer
 
 PROTOCOLS = {
     "MUTUAL": "SSL",
@@ -35,6 +38,9 @@ PROTOCOLS = {
 SESSION_MS = 3000
 """Long enough for clients that authenticate again at 85 to 95 %, on a busy machine too. franz-go does it a
 second before the end, and no broker takes that within a second of the last time."""
+WITHOUT_CERTIFICATE = ("TLS", "RENEWED", "LOGIN", "SHORT")
+MODULES = "org.apache.kafka.common.security"
+SCRAM_MODULE = f"{MODULES}.scram.ScramLoginModule required;"
 PLAIN_USER, PASSWORD = "plain-user", "pencil"
 SCRAM_USERS = {
     "SCRAM-SHA-256": ("scram-256-user",),
@@ -56,33 +62,47 @@ class SecuredBroker:
         self.data_dir = folder / "data"
 
     def broker(self) -> Broker:
-        return Broker(
-            self._settings(),
-            data_dir=self.data_dir,
-            subprocess=True,
-            listeners=",".join(f"{name}://{self._at(name)}" for name in PROTOCOLS),
-        )
+        """Headwater with these listeners."""
+        listeners = ",".join(f"{name}://{self._at(name)}" for name in PROTOCOLS)
+        own = {"inter.broker.listener.name": "MUTUAL", "super.users": "User:admin"}
+        settings = {**self._settings(PROTOCOLS), **own}
+        return Broker(settings, data_dir=self.data_dir, subprocess=True, listeners=listeners)
 
-    def _settings(self) -> dict[str, str]:
+    def apache(self) -> ApacheKafka:
+        """Apache Kafka with these listeners, and one without TLS for itself."""
+        plain, controller = free_port(), free_port()
+        at = {"PLAINTEXT": f"127.0.0.1:{plain}", "CONTROLLER": f"127.0.0.1:{controller}"}
+        at |= {name: self._at(name) for name in PROTOCOLS}
+        advertised = [f"{name}://{place}" for name, place in at.items() if name != "CONTROLLER"]
+        own = {
+            "listeners": ",".join(f"{name}://{place}" for name, place in at.items()),
+            "advertised.listeners": ",".join(advertised),
+            "super.users": "User:admin;User:ANONYMOUS",
+        }
+        unsecured = dict.fromkeys(("PLAINTEXT", "CONTROLLER"), "PLAINTEXT")
+        settings = {**self._settings({**PROTOCOLS, **unsecured}), **own}
+        return ApacheKafka(settings, ports=(plain, controller))
+
+    def _settings(self, protocols: Mapping[str, str]) -> dict[str, str]:
         return {
             **SETTINGS,
             **self._stores.broker_settings(),
-            "listener.security.protocol.map": ",".join(f"{n}:{p}" for n, p in PROTOCOLS.items()),
-            "inter.broker.listener.name": "MUTUAL",
-            "listener.name.tls.ssl.client.auth": "none",
-            "listener.name.login.ssl.client.auth": "none",
-            "listener.name.short.ssl.client.auth": "none",
-            "listener.name.renewed.ssl.client.auth": "none",
+            "ssl.keystore.type": "PEM",
+            "ssl.truststore.type": "PEM",
+            "listener.security.protocol.map": ",".join(f"{n}:{p}" for n, p in protocols.items()),
+            **{f"listener.name.{n.lower()}.ssl.client.auth": "none" for n in WITHOUT_CERTIFICATE},
             "listener.name.renewed.ssl.keystore.location": str(self._renewed_store),
+            "listener.name.renewed.ssl.keystore.type": "PEM",
             "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             "listener.name.login.plain.sasl.jaas.config": (
-                "org.apache.kafka.common.security.plain.PlainLoginModule required "
-                f'user_{PLAIN_USER}="{PASSWORD}";'
+                f'{MODULES}.plain.PlainLoginModule required user_{PLAIN_USER}="{PASSWORD}";'
             ),
+            "listener.name.login.scram-sha-256.sasl.jaas.config": SCRAM_MODULE,
+            "listener.name.login.scram-sha-512.sasl.jaas.config": SCRAM_MODULE,
             "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.short.scram-sha-512.sasl.jaas.config": SCRAM_MODULE,
             "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:admin",
         }
 
     def _at(self, listener: str) -> str:
@@ -109,6 +129,13 @@ class SecuredBroker:
                 )
             )
             admin.create_topics([NewTopic(name) for name in topics])
+
+    def _admin(self) -> Admin:
+        settings = {
+            "bootstrap_servers": self._at("MUTUAL"),
+            **self._stores.client_settings("admin"),
+        }
+        return Admin(**settings)  # type: ignore[arg-type]
 
     def credentials(
         self, listener: str, user: str, mechanism: str, with_certificate: bool
@@ -138,6 +165,12 @@ class SecuredBroker:
             self._renewals += 1
             served = self._served_certificate()
             self._sign_renewed()
+            if peer() == "apache":  # it looks at the file when it is told to
+                key, place = "listener.name.renewed.ssl.keystore.location", self._renewed_store
+                with self._admin() as admin:
+                    admin.alter_configs(
+                        {ConfigResource(ConfigResourceType.BROKER, "1"): {key: str(place)}}
+                    )
             eventually(lambda: self._served_certificate() != served, PATIENCE_S)
 
     def _sign_renewed(self) -> None:
@@ -158,6 +191,11 @@ def start_secured_broker(users: dict[str, str], topics: Iterable[str]) -> Iterat
     """Starts and prepares it; at its end, it must have met nothing unforeseen."""
     with tempfile.TemporaryDirectory(prefix="headwater-logins-") as folder:
         secured = SecuredBroker(Path(folder))
+        if peer() == "apache":
+            with secured.apache():
+                secured.prepare(users, topics)
+                yield secured
+            return
         with secured.broker():
             secured.prepare(users, topics)
             yield secured
