@@ -164,10 +164,12 @@ class ServedApi(NamedTuple):
         return self.handler(context, request, body)
 
     def _refusal(self, request: Any, body: Any, why: KafkaError) -> Struct:
+        response: Any
         if self.access.refuse is not None:
-            return self.access.refuse(request, body, why.code)
-        response: Any = self.api.response()
-        response.error_code = why.code
+            response = self.access.refuse(request, body, why.code)
+        else:
+            response = self.api.response()
+            response.error_code = why.code
         if hasattr(response, "error_message"):
             response.error_message = why.message
         return cast("Struct", response)
@@ -301,7 +303,7 @@ _ROWS = (
     ServedApi(
         API[20],
         topics.handle_delete_topics,
-        _each(DELETE_ON_CLUSTER, DELETE_TOPIC),
+        _each(DELETE_ON_CLUSTER, DELETE_TOPIC, DESCRIBE_TOPIC),
         QuotaKind.CONTROLLER_MUTATION,
     ),
     ServedApi(API[21], delete_records.handle_delete_records, _each(DELETE_TOPIC)),
@@ -421,7 +423,11 @@ _ROWS = (
         API[46], reassignments.handle_list_partition_reassignments, _cluster(DESCRIBE_CLUSTER)
     ),
     ServedApi(API[47], group_offsets.handle_offset_delete, _group(DELETE_GROUP, READ_TOPIC)),
-    ServedApi(API[48], quotas.handle_describe_client_quotas, _cluster(DESCRIBE_CLUSTER_CONFIGS)),
+    ServedApi(
+        API[48],
+        quotas.handle_describe_client_quotas,
+        _cluster(DESCRIBE_CLUSTER_CONFIGS, refuse=quotas.refuse_describe_quotas),
+    ),
     ServedApi(
         API[49],
         quotas.handle_alter_client_quotas,

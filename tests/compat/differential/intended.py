@@ -60,6 +60,19 @@ INTENDED = [
         "A client that read a newer epoch than the leader's own asked a former leader: it must look "
         "for the new one (UNKNOWN_LEADER_EPOCH), not reset its position.",
     ),
+    # -- rights
+    Row(
+        "rights_of_users", "*", "*error_message", "", None,
+        "Without an error there is no message.",
+    ),
+    Row(
+        "rights_of_users", "*: users (v0)", "results", ANY, [[]],
+        "Kafka names a user '' that is forbidden too; the error of the whole request says it.",
+    ),
+    Row(
+        "rights_of_users", "*: configs of 32 (v4)", "results*", ANY, [[]],
+        "Groups have configs only with the consumer groups of KIP-848, which are not served.",
+    ),
     # -- elections and moves
     Row(
         "elect_leaders", "all (v*", "replica_election_results", ANY, [[]],
@@ -114,6 +127,10 @@ INTENDED = [
     Row(
         "every_broker_config", "keys", "ssl.*certificate*", ANY, ANY,
         "Certificates are no secret: they are shown.",
+    ),
+    Row(
+        "every_broker_config", "keys", "super.users.*", ANY, ANY,
+        "Kafka does not know the keys of its authorizer, and hides their values.",
     ),
     Row(
         "every_broker_config", "keys", "socket.listen.backlog.size.value", "50", "1024",

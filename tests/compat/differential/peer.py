@@ -7,10 +7,17 @@ from typing import Any, Self
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.framing import read_response_header, request_frame
+from headwater.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from headwater.wire.schema import Struct
 
 WAIT_S = 20.0
 CLIENT_ID = "differential"
+USERS = (
+    "nobody", "describer", "reader", "topic-reader", "group-reader", "writer", "topic-writer",
+    "id-writer", "creator", "configurer", "config-reader", "alterer", "deleter",
+    "cluster-creator", "cluster-describer", "idempotent", "all-but", "wild",
+)  # fmt: skip
+"""Who can log in, each with its name for a password."""
 CLOSED = "the connection was closed"
 SILENT = "no answer"
 
@@ -92,13 +99,27 @@ class Line:
 class Peer:
     """A running broker."""
 
-    def __init__(self, name: str, bootstrap: str) -> None:
+    def __init__(self, name: str, bootstrap: str, logins: str = "") -> None:
+        """`logins` is the address of a listener with SASL PLAIN."""
         self.name = name
         self.bootstrap = bootstrap
+        self._logins = logins
 
     def line(self) -> Line:
         """A new connection."""
         return Line(self.bootstrap)
+
+    def line_of(self, user: str) -> Line:
+        """A new connection of a user."""
+        line = Line(self._logins)
+        line.send(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        line.receive()
+        token = f"\0{user}\0{user}".encode()
+        line.send(SaslAuthenticateRequest(auth_bytes=token), 2)
+        answer: Any = line.receive()
+        assert isinstance(answer, Struct), f"{self.name}: {answer} to a login"
+        assert answer.error_code == 0, f"{self.name}: {answer}"  # type: ignore[attr-defined]
+        return line
 
     def call(self, message: Struct, version: int) -> Any:
         """One request on a connection of its own, which must be answered."""

@@ -50,6 +50,7 @@ class Scene:
         self.topic_ids: dict[str, bytes] = {}
         self._plain = Plain()
         self._line: Line | None = None
+        self._lines: dict[str, Line] = {}
 
     def ask(
         self,
@@ -66,6 +67,17 @@ class Scene:
         version = newest(type(message)) if version is None else version
         self._line.send(message, version, client_id)
         return self.hear(f"{label} (v{version})", self._line, wait_s)
+
+    def ask_as(self, user: str, label: str, message: Struct, version: int | None = None) -> Any:
+        """Send on the connection of a user, which is opened again after it was closed."""
+        if user not in self._lines:
+            self._lines[user] = self.peer.line_of(user)
+        version = newest(type(message)) if version is None else version
+        self._lines[user].send(message, version)
+        answer = self.hear(f"{label} (v{version})", self._lines[user])
+        if isinstance(answer, str):
+            self._lines.pop(user).close()
+        return answer
 
     def hear(self, label: str, line: Line, wait_s: float = WAIT_S) -> Any:
         """Write down the next answer on `line`."""
@@ -125,6 +137,8 @@ class Scene:
         """Close what is open."""
         if self._line is not None:
             self._line.close()
+        for line in self._lines.values():
+            line.close()
 
 
 def play(name: str, peer: Peer) -> list[Step]:

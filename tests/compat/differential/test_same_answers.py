@@ -6,16 +6,28 @@ from contextlib import ExitStack
 
 import pytest
 from tools.apache_kafka import ApacheKafka
+from tools.free_ports import free_port
 from tools.jars import JarsUnavailable
 
 import tests.compat.differential.scenes  # noqa: F401 - fills SCENES
 from headwater.testing import Broker
 from tests.compat.differential.compare import Difference, differences
 from tests.compat.differential.intended import idle_rows, unintended
-from tests.compat.differential.peer import Peer
+from tests.compat.differential.peer import USERS, Peer
 from tests.compat.differential.scene import SCENES, play
 
+_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_PASSWORDS = " ".join(f'user_{name}="{name}"' for name in USERS)
 SETTINGS = {
+    "authorizer.class.name": _AUTHORIZER,
+    "super.users": "User:ANONYMOUS",
+    "listener.security.protocol.map": (
+        "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+    ),
+    "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        f"org.apache.kafka.common.security.plain.PlainLoginModule required {_PASSWORDS};"
+    ),
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "inter.broker.listener.name": "PLAINTEXT",
@@ -38,13 +50,34 @@ pytestmark = pytest.mark.in_order("the last test looks at what all scenes found"
 
 @pytest.fixture(scope="module")
 def peers() -> Iterator[tuple[Peer, Peer]]:
+    logins = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     with ExitStack() as running:
         try:
-            apache = running.enter_context(ApacheKafka(SETTINGS))
+            apache = running.enter_context(_apache(logins[0]))
         except JarsUnavailable as missing:
             pytest.skip(f"no Apache Kafka to compare with: {missing}")
-        ours = running.enter_context(Broker(SETTINGS, subprocess=True))
-        yield Peer("Apache Kafka", apache.bootstrap), Peer("Headwater", ours.bootstrap)
+        ours = running.enter_context(
+            Broker(
+                {**SETTINGS, "sasl.plain.without.tls": "true"},
+                subprocess=True,
+                listeners=f"PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://{logins[1]}",
+            )
+        )
+        yield (
+            Peer("Apache Kafka", apache.bootstrap, logins[0]),
+            Peer("Headwater", ours.bootstrap, logins[1]),
+        )
+
+
+def _apache(logins: str) -> ApacheKafka:
+    """With a listener for users beside the open one."""
+    open_port, controller = free_port(), free_port()
+    clients = f"PLAINTEXT://127.0.0.1:{open_port},SASL_PLAINTEXT://{logins}"
+    listeners = {
+        "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": clients,
+    }
+    return ApacheKafka({**SETTINGS, **listeners}, ports=(open_port, controller))
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -340,7 +340,7 @@ def test_the_id_of_a_forbidden_topic_does_not_tell_its_name(live, eve):
         for each in (known, bytes(range(16)))
     ]
     forbidden, unknown = eve.ask(MetadataRequest(topics=wanted), MetadataResponse, 12).topics
-    assert (forbidden.error_code, forbidden.name) == (E.UNKNOWN_TOPIC_ID, None)
+    assert (forbidden.error_code, forbidden.name) == (E.TOPIC_AUTHORIZATION_FAILED, None)
     assert (unknown.error_code, unknown.name) == (E.UNKNOWN_TOPIC_ID, None)
     assert forbidden.topic_id == known
 

@@ -19,6 +19,8 @@ from headwater.security.acls import (
     AclResourceType,
     ResourcePattern,
 )
+from headwater.security.refusals import refusal_text
+from headwater.security.rights import ALTER_CLUSTER
 from headwater.wire.messages.acls import (
     CreateAclsRequest,
     CreateAclsResponse,
@@ -131,9 +133,17 @@ def refuse_creations(
     request: Request, body: CreateAclsRequest, error: E, message: str | None = None
 ) -> CreateAclsResponse:
     """Refuse each ACL of a request."""
+    message = message or _missing_right(error)
     return CreateAclsResponse(
         results=each(body.creations, lambda _: _Created(error_code=error, error_message=message))
     )
+
+
+def _missing_right(error: E) -> str | None:
+    right = ALTER_CLUSTER
+    if error is not right.refusal:
+        return None
+    return refusal_text(None, right.operation, right.resource_type, CLUSTER_NAME, error)
 
 
 def _new_acl(creation: CreateAclsRequest.AclCreation) -> _Acl:
@@ -239,6 +249,7 @@ def refuse_deletions(
     request: Request, body: DeleteAclsRequest, error: E, message: str | None = None
 ) -> DeleteAclsResponse:
     """Refuse each filter of a request."""
+    message = message or _missing_right(error)
     return DeleteAclsResponse(
         filter_results=each(
             body.filters, lambda _: _Deleted(error_code=error, error_message=message)

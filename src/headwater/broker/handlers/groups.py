@@ -71,7 +71,7 @@ def handle_join_group(context: Context, request: Request, body: JoinGroupRequest
 
 def refuse_join(request: Request, body: JoinGroupRequest, error: E) -> JoinGroupResponse:
     """Return the response for a client without the right to the group."""
-    return _join_response(request, Joined(error, body.member_id))
+    return _join_response(request, Joined(error, ""))
 
 
 def _join_command(request: Request, body: JoinGroupRequest) -> JoinGroup:

@@ -134,10 +134,11 @@ def _topic(
         return _Topic(error_code=E.INVALID_REQUEST, name="")
     if topic_id is not None:
         name = context.metadata.name_of.get(topic_id)
-    permitted = name is not None and context.permits(request, DESCRIBE_TOPIC, name)
-    if name is None or (topic_id is not None and not permitted):
+    if name is None:
         return _Topic(error_code=E.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id or ZERO_UUID)
-    if not permitted:
+    if not context.permits(request, DESCRIBE_TOPIC, name):
+        if topic_id is not None:  # an id does not tell its name
+            return _Topic(error_code=DESCRIBE_TOPIC.refusal, name=None, topic_id=topic_id)
         return _Topic(error_code=DESCRIBE_TOPIC.refusal, name=name)
     info = context.metadata.topics.get(name)
     topic = (

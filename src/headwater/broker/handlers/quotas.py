@@ -165,6 +165,13 @@ def handle_alter_client_quotas(
         context.controller.submit(AlterQuotas(changes), reply)
 
 
+def refuse_describe_quotas(
+    request: Request, body: DescribeClientQuotasRequest, error: E
+) -> DescribeClientQuotasResponse:
+    """The answer without entries."""
+    return DescribeClientQuotasResponse(error_code=error, entries=None)
+
+
 def refuse_alter_quotas(
     request: Request, body: AlterClientQuotasRequest, error: E
 ) -> AlterClientQuotasResponse:

@@ -30,6 +30,7 @@ from headwater.security.rights import (
     CREATE_TOPIC,
     DELETE_ON_CLUSTER,
     DELETE_TOPIC,
+    DESCRIBE_TOPIC,
     DESCRIBE_TOPIC_CONFIGS,
 )
 from headwater.wire.messages.topics import (
@@ -186,7 +187,8 @@ def handle_delete_topics(
             if name is None:
                 ids[names[-1]] = topic_id
         except KafkaError as refusal:
-            refused.append(TopicOutcome.refused(name, refusal, topic_id))
+            shown = _shown_name(context, request, topic_id) if name is None else name
+            refused.append(TopicOutcome.refused(shown, refusal, topic_id))
 
     del times
     twice = duplicates(names)
@@ -237,6 +239,12 @@ def _deletable(context: Context, request: Request, name: str | None, topic_id: U
             raise KafkaError(DELETE_TOPIC.refusal)
         raise context.refusal(request, DELETE_TOPIC, resolved)
     return resolved
+
+
+def _shown_name(context: Context, request: Request, topic_id: Uuid) -> str | None:
+    """Return the name that belongs to an id, for a client that may see it."""
+    name = context.controller.name_of(topic_id)
+    return name if name is not None and context.permits(request, DESCRIBE_TOPIC, name) else None
 
 
 def _may_delete(context: Context, request: Request, name: str) -> bool:

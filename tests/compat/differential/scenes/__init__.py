@@ -3,6 +3,7 @@
 from tests.compat.differential.scenes import (
     administering_groups,
     asking_for_tokens,
+    authorizing,
     committing,
     completing,
     configuring,
@@ -22,6 +23,7 @@ from tests.compat.differential.scenes import (
 __all__ = [
     "administering_groups",
     "asking_for_tokens",
+    "authorizing",
     "committing",
     "completing",
     "configuring",
