@@ -141,7 +141,7 @@ def test_admin_writer_and_reader(walk: Walk) -> None:
     )
     assert {"of Kafka", "of ours"} <= {*told.splitlines()}
     assert {*walk.ours("reader", "consume", "orders").splitlines()} == {"of Kafka", "of ours"}
-    assert NOT_AUTHORIZED in walk.ours("reader", "produce", "orders", stdin="a spy\n")
+    assert "not allowed" in walk.ours("reader", "produce", "orders", stdin="a spy\n")
 
     alter = ("--alter", "--entity-type", "topics", "--entity-name", "orders")
     change = (*alter, "--add-config", "retention.ms=1000000")
@@ -149,7 +149,7 @@ def test_admin_writer_and_reader(walk: Walk) -> None:
     assert "Completed updating config" in walk.kafka("admin", "kafka-configs", *change)
 
     walk.kafka("admin", "kafka-acls", "--remove", "--force", *producer)
-    assert "orders" in walk.ours("admin", "acls", "list", "--user", "reader")
+    assert "prefixed" in walk.ours("admin", "acls", "list", "--user", "reader")
     walk.ours("admin", "acls", "remove", "reader", broker=0)
     for broker in range(2):
         eventually(
@@ -169,4 +169,4 @@ def _nobody_else_may(walk: Walk) -> None:
     walk.kafka("writer", "kafka-console-producer", "--topic", "orders", "--sync", stdin="x\n")
     read = ("--group", "billing", "--from-beginning", "--timeout-ms", "60000")
     told = walk.kafka("reader", "kafka-console-consumer", "--topic", "orders", *read)
-    assert "AuthorizationException" in told
+    assert "Processed a total of 0 messages" in told

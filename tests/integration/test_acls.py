@@ -1,12 +1,9 @@
-"""ACLs on brokers as processes, with users by certificate: our tools, Kafka's, and a lost controller."""
+"""ACLs on brokers as processes: many administrators at once, and a lost controller."""
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tools.jars import JarsUnavailable
-from tools.java import run_tool
 
 from headwater import (
     AclBinding,
@@ -15,10 +12,6 @@ from headwater import (
     AclResourceType,
     Admin,
     AuthorizationError,
-    Consumer,
-    NewTopic,
-    Producer,
-    TopicPartition,
 )
 from headwater.testing import Cluster
 from tests.integration.waiting import until
@@ -53,76 +46,6 @@ def on_every_broker(cluster: Cluster, expected: set[AclBinding]) -> None:
             lambda at=broker_id: acls_at(cluster, at) == expected,  # type: ignore[misc]
             f"the ACLs of broker {broker_id}",
         )
-
-
-def properties(cluster: Cluster, user: str, folder: Path) -> str:
-    """The settings of a user in a file as Kafka's tools read it."""
-    lines = {
-        name.replace("_", "."): value
-        for name, value in cluster.client_settings(user).items()
-        if name != "bootstrap_servers"
-    }
-    lines |= {"ssl.keystore.type": "PEM", "ssl.truststore.type": "PEM"}
-    file = folder / f"{user}.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-    return str(file)
-
-
-def test_admin_writer_and_reader_with_both_kinds_of_tools(cluster: Cluster, tmp_path: Path) -> None:
-    """E4: a user does exactly what it was granted, on every broker."""
-
-    def kafka_acls(*words: str, user: str = ADMIN) -> str:
-        config = ("--command-config", properties(cluster, user, tmp_path))
-        where = ("--bootstrap-server", cluster.bootstrap)
-        ended = run_tool("kafka-acls", *where, *config, *words, timeout=120)
-        return ended.stdout + ended.stderr
-
-    with Admin(**cluster.client_settings()) as admin:
-        admin.create_topics([NewTopic("orders", partitions=2), NewTopic("secrets")])
-    try:
-        added = kafka_acls(
-            "--add", "--allow-principal", "User:writer", "--producer", "--topic", "orders"
-        )
-    except JarsUnavailable as missing:
-        pytest.skip(str(missing))
-    assert "operation=WRITE" in added
-    consumer_of = ("--consumer", "--topic", "ord", "--group", "bill")
-    prefixed = ("--resource-pattern-type", "prefixed")
-    kafka_acls("--add", "--allow-principal", "User:reader", *consumer_of, *prefixed)
-    assert "User:reader" in kafka_acls(
-        "--list", "--topic", "orders", "--resource-pattern-type", "match"
-    )
-    assert "ClusterAuthorizationException" in kafka_acls("--list", user="writer")
-
-    with Producer(**cluster.client_settings("writer")) as producer:
-        for partition in range(2):
-            producer.send("orders", b"a book", partition=partition).result(60)
-        with pytest.raises(AuthorizationError, match="acls allow USER write topic secrets"):
-            producer.send("secrets", b"a spy").result(60)
-    with Consumer(
-        **cluster.client_settings("reader"), group_id="billing", auto_offset_reset="earliest"
-    ) as consumer:
-        consumer.subscribe(["orders"])
-        read = [record.value for _, record in zip(range(2), consumer, strict=False)]
-        assert read == [b"a book"] * 2
-        consumer.commit()
-    with (
-        Consumer(**cluster.client_settings("reader")) as consumer,
-        pytest.raises(AuthorizationError, match="may not read topic 'secrets'"),
-    ):
-        consumer.assign([TopicPartition("secrets", 0)])
-
-    kafka_acls(
-        "--remove", "--force", "--allow-principal", "User:writer", "--producer", "--topic", "orders"
-    )
-    with admin_at(cluster, 2) as admin:
-        admin.delete_acls([AclFilter()])
-    on_every_broker(cluster, set())
-    with (
-        Producer(**cluster.client_settings("writer")) as producer,
-        pytest.raises(AuthorizationError),
-    ):
-        producer.send("orders", b"another").result(60)
 
 
 def test_four_administrators_at_once_lose_nothing_and_a_lost_controller_keeps_all(

@@ -10,6 +10,7 @@ from headwater.client.admin import Admin, ConfigResource
 from headwater.client.connecting import open_connection
 from headwater.config.addresses import address_problem
 from headwater.config.client import AdminSettings
+from headwater.config.client_sasl import ClientSaslKeys
 from headwater.config.client_tls import ALIASES, ClientTlsKeys
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError
@@ -32,7 +33,7 @@ def require_reachable(
     """Check that a broker responds and the topics exist, before a client waits for them.
 
     A topic `to_write` to may be missing if the brokers create topics automatically. `settings` are
-    those of the client; its TLS is used here too.
+    those of the client; its TLS and its login are used here too.
     """
     own = _for_admin(settings or {})
 
@@ -87,7 +88,7 @@ def _for_admin(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of another client that say how to connect."""
     names = {name.replace("_", "."): value for name, value in settings.items()}
     found = {ALIASES.get(name, name): value for name, value in names.items()}
-    wanted = ("security.protocol", *ClientTlsKeys.KEYS)
+    wanted = ("security.protocol", *ClientTlsKeys.KEYS, *ClientSaslKeys.KEYS)
     return {name: found[name] for name in wanted if name in found}
 
 
