@@ -240,12 +240,14 @@ class ServerConnection(FrameProtocol):
             self._session_ends_s = loop.time() + after_s
             self._session_end = loop.call_later(after_s, end)
 
-    def within_session(self, wait_ms: int) -> int:
-        """Shorten a wait so that it ends with the session: what comes later is not for this client."""
+    def longest_poll(self, wait_ms: int) -> int:
+        """Limit a wait to the session, and to the idle timeout: nobody sees such a client leave."""
+        idle_ms = self.context.settings.connections_max_idle_ms
+        wait_ms = min(wait_ms, idle_ms) if idle_ms >= 0 else wait_ms
         if self._session_end is None:
             return wait_ms
-        left_ms = (self._session_ends_s - asyncio.get_running_loop().time()) * 1000
-        return min(wait_ms, max(0, int(left_ms)))
+        left_s = self._session_ends_s - asyncio.get_running_loop().time()
+        return min(wait_ms, max(0, int(left_s * 1000)))
 
     def wait_for_start(self, start: int) -> None:
         """Take the request at `start`, and those after it, once the broker serves."""

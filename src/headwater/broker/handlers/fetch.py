@@ -120,11 +120,7 @@ class _Fetch:
         self._sends_marks = reader.is_follower and settings.replica_selector_class is not None
         self.max_bytes = most_bytes(self._throttle, body.max_bytes, settings.fetch_max_bytes)
         self.min_bytes = min(body.min_bytes, self.max_bytes)
-        # A client at its limit of polls is not read, so its disconnect goes unnoticed: no poll
-        # may outlast the idle timeout of connections.
-        idle_ms = settings.connections_max_idle_ms
-        wait_ms = min(body.max_wait_ms, idle_ms) if idle_ms >= 0 else body.max_wait_ms
-        self.max_wait_ms = request.connection.within_session(wait_ms)
+        self.max_wait_ms = request.connection.longest_poll(body.max_wait_ms)
         self.parts: list[Part] = []
         self.waiting = False
         self.found = 0
