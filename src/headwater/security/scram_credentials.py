@@ -68,6 +68,13 @@ class ScramCredential:
         stored_key = mechanism.hashed(mechanism.client_key(salted_password))
         return cls(salt, stored_key, mechanism.server_key(salted_password), iterations)
 
+    def copy(self) -> "ScramCredential":
+        """Return an equal credential that shares no bytes with this one."""
+        salt, stored_key, server_key = (
+            bytes(memoryview(one)) for one in (self.salt, self.stored_key, self.server_key)
+        )
+        return ScramCredential(salt, stored_key, server_key, self.iterations + 0)
+
     def encode(self) -> str:
         """Return the credential as Kafka stores it."""
         return (

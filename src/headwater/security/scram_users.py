@@ -1,12 +1,15 @@
 """The SCRAM credentials of all users, as this broker knows them. Pure.
 
 An unknown user gets a credential too, which no password fits: its salt is a keyed hash of the name,
-so that it stays the same, and a peer cannot find out which users exist.
+so that it stays the same, and a peer cannot find out which users exist. It cannot measure it either:
+both ways look up one credential that exists, one that does not, and read the same bytes. An unknown
+user reads those of another user, always the same one.
 """
 
 import hmac
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from headwater.security.scram_credentials import (
     DEFAULT_ITERATIONS,
@@ -16,6 +19,9 @@ from headwater.security.scram_credentials import (
     ScramMechanism,
 )
 
+_NOBODY = "\0"
+"""The end of a name that no client can send."""
+
 
 class ScramUsers:
     """Credentials by user and mechanism; `secret` is the secret of the cluster."""
@@ -23,7 +29,7 @@ class ScramUsers:
     def __init__(self, secret: bytes) -> None:
         self._secret = hmac.digest(secret, b"salts of unknown users", "sha512")
         self._users: dict[str, dict[str, ScramCredential]] = {}
-        self._shapes = {name: Counter[tuple[int, int]]() for name in SCRAM}
+        self._of = {name: _Credentials() for name in SCRAM}
 
     def replace(self, user: str, configs: Mapping[str, str]) -> list[str]:
         """Set the credentials among the configs of a user; return the mechanisms of unreadable ones."""
@@ -34,18 +40,29 @@ class ScramUsers:
                 kept[mechanism] = ScramCredential.decode(configs[mechanism])
             except ValueError:
                 unreadable.append(mechanism)
-        for mechanism, former in self._users.pop(user, {}).items():
-            self._shapes[mechanism][_shape(former)] -= 1
-        for mechanism, credential in kept.items():
-            self._shapes[mechanism][_shape(credential)] += 1
+        self._users.pop(user, None)
+        for mechanism, credentials in self._of.items():
+            credentials.replace(user, kept.get(mechanism))
         if kept:
             self._users[user] = kept
         return unreadable
 
     def credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
         """Return the credential of a user; of an unknown one, after the same work, one that never fits."""
-        unknown = self._unknown(mechanism, user)
-        return self._users.get(user, {}).get(mechanism.name, unknown)
+        credentials = self._of[mechanism.name]
+        unknown = self._unknown(mechanism, user, credentials)
+        if not credentials.names:
+            return unknown
+        nobody = user + _NOBODY
+        elsewhere = _Kept(unknown, credentials.place_for(unknown.stored_key))
+        found = credentials.get(user)
+        here = elsewhere if found is None else found
+        other = credentials.names[here.place]
+        second = credentials.get(other if found is None else nobody)
+        read = second if found is None else found
+        assert read is not None
+        known = read.credential.copy()
+        return here.credential if found is None else known
 
     def of(self, user: str) -> Mapping[str, ScramCredential]:
         """Return the credentials of a user by mechanism."""
@@ -55,14 +72,57 @@ class ScramUsers:
         """Return the users that have a credential now."""
         return iter(list(self._users))
 
-    def _unknown(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
-        # It looks like most of the credentials: same iterations, same size of the salt.
-        usual = self._shapes[mechanism.name].most_common(1)
-        iterations, size = usual[0][0] if usual else (DEFAULT_ITERATIONS, SALT_BYTES)
+    def _unknown(
+        self, mechanism: ScramMechanism, user: str, credentials: "_Credentials"
+    ) -> ScramCredential:
+        iterations, size = credentials.usual_shape()
         name = f"{mechanism.name}:{user}".encode()
         salt = hmac.digest(self._secret, b"salt:" + name, "sha512")
         key = hmac.digest(self._secret, b"key:" + name, "sha512")[: mechanism.key_bytes]
-        return ScramCredential(salt[:size], key, key, iterations)
+        return ScramCredential(salt[:size], key, bytes(memoryview(key)), iterations)
+
+
+class _Kept(NamedTuple):
+    """A credential, and the place of its user in the list of names."""
+
+    credential: ScramCredential
+    place: int
+
+
+class _Credentials:
+    """The credentials of one mechanism."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._by_user: dict[str, _Kept] = {}
+        self._shapes = Counter[tuple[int, int]]()
+
+    def get(self, user: str) -> _Kept | None:
+        """Return the credential of a user, whose name is hashed again however often it was."""
+        return self._by_user.get((user + _NOBODY)[: len(user)])
+
+    def replace(self, user: str, credential: ScramCredential | None) -> None:
+        """Set the credential of a user, or remove it."""
+        former = self._by_user.pop(user, None)
+        if former is not None:
+            self._shapes[_shape(former.credential)] -= 1
+            last = self.names.pop()
+            if last != user:
+                self.names[former.place] = last
+                self._by_user[last] = self._by_user[last]._replace(place=former.place)
+        if credential is not None:
+            self._shapes[_shape(credential)] += 1
+            self._by_user[user] = _Kept(credential, len(self.names))
+            self.names.append(user)
+
+    def usual_shape(self) -> tuple[int, int]:
+        """Return iterations and size of the salt of most credentials."""
+        usual = self._shapes.most_common(1)
+        return usual[0][0] if usual else (DEFAULT_ITERATIONS, SALT_BYTES)
+
+    def place_for(self, key: bytes) -> int:
+        """Return where a user is in `names`, the same for a key as long as they do not change."""
+        return int.from_bytes(key[:8]) % max(1, len(self.names))
 
 
 def _shape(credential: ScramCredential) -> tuple[int, int]:

@@ -1,5 +1,7 @@
 """Stored credentials are Kafka's, and unknown users look like known ones."""
 
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,3 +63,68 @@ def test_what_cannot_be_read_is_named_and_verifies_nobody():
     assert known.replace("alice", {"SCRAM-SHA-512": "salt=x", "quota": "1"}) == ["SCRAM-SHA-512"]
     assert list(known.names()) == []
     assert known.credential(SCRAM_SHA_256, "alice") != ALICE
+
+
+class Watched(dict):
+    """Notes whether each lookup found something."""
+
+    def __init__(self, present, found):
+        super().__init__(present)
+        self.found = found
+
+    def get(self, key, default=None):
+        value = super().get(key, default)
+        self.found.append(value is not None)
+        return value
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """What a call of `ScramUsers.credential` does."""
+
+    def of(users, name):
+        done = {"digests": [], "found": [], "copied": 0}
+        digest, copy = hmac.digest, ScramCredential.copy
+
+        def counted_digest(key, message, kind):
+            done["digests"].append((len(message), kind))
+            return digest(key, message, kind)
+
+        def counted_copy(credential):
+            done["copied"] += 1
+            return copy(credential)
+
+        credentials = users._of["SCRAM-SHA-256"]
+        with monkeypatch.context() as patched:
+            patched.setattr(hmac, "digest", counted_digest)
+            patched.setattr(ScramCredential, "copy", counted_copy)
+            patched.setattr(credentials, "_by_user", Watched(credentials._by_user, done["found"]))
+            users.credential(SCRAM_SHA_256, name)
+        done["found"].sort()
+        return done
+
+    return of
+
+
+def test_a_known_and_an_unknown_user_cost_the_same_work(work):
+    known = users(alice=ALICE, bobby=ALICE)
+    other = {"SCRAM-SHA-512": ALICE.encode()}
+    assert known.replace("chuck", other) == []
+    expected = work(known, "alice")
+    assert (expected["found"], expected["copied"]) == ([False, True], 1)
+    assert len(expected["digests"]) == 2
+    for name in ("bobby", "carol", "chuck", "david"):
+        assert work(known, name) == expected
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans())))
+def test_every_user_keeps_a_place_while_others_come_and_go(changes):
+    known, model = ScramUsers(b"secret"), set()
+    for name, comes in changes:
+        known.replace(name, {"SCRAM-SHA-256": ALICE.encode()} if comes else {})
+        (model.add if comes else model.discard)(name)
+        kept = known._of["SCRAM-SHA-256"]
+        assert set(kept.names) == model == set(known.names())
+        assert all(kept.names[kept.get(one).place] == one for one in model)
+        for one in "abcd":
+            assert (known.credential(SCRAM_SHA_256, one) == ALICE) == (one in model)
