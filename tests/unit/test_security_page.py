@@ -1,0 +1,24 @@
+"""The page about security names tests that exist, and every key of the hardened profile."""
+
+import ast
+import re
+from pathlib import Path
+
+from headwater.config.security_profile import _RULES
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text()
+
+
+def test_the_tests_that_cover_threats_exist():
+    named = re.findall(r"`(tests/\S+\.py)::(\w+)`", PAGE)
+    assert len(named) > 10
+    for file, name in named:
+        tree = ast.parse((ROOT / file).read_text())
+        defined = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
+        assert name in defined, f"{file} has no {name}"
+
+
+def test_the_hardened_profile_is_described():
+    unlimited = {"max.connections.per.ip.overrides"}
+    assert [name for name in _RULES.keys() - unlimited if f"`{name}`" not in PAGE] == []
