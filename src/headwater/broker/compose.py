@@ -216,6 +216,9 @@ def _context(
     secret = settings.delegation_token_secret_key
     tokens = DelegationTokens(secret) if secret else None
     logins = None if tokens is None else TokenLogins(tokens, seams.clock.wall_ms, off_loop)
+    sasl = ListenerSasl(
+        settings, users, credentials, seams.randomness, off_loop, seams.clock, logins
+    )
     return Context(
         node_id=settings.node_id,
         settings=settings,
@@ -236,7 +239,8 @@ def _context(
         metrics=BrokerMetrics(),
         credentials=credentials,
         users=users,
-        sasl=ListenerSasl(settings, users, credentials, seams.randomness, logins).offered(),
+        sasl=sasl.offered(),
+        token_keys=sasl.token_keys,
         memory=MemoryBudget(memory_limit(settings)),
         memory_before_login=MemoryBudget(memory_limit(settings) // PART_FOR_STRANGERS),
         throttles=replication_throttles(settings),

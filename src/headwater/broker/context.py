@@ -1,7 +1,7 @@
 """The services of the broker, passed to each handler."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
     from headwater.broker.token_changes import TokenChanges
+    from headwater.broker.token_keys import TokenKeys
     from headwater.broker.transaction_verifier import TransactionVerifier
     from headwater.controller.controller_loop import ControllerLoop
     from headwater.coordination.coordinators import Coordinators
@@ -116,6 +117,8 @@ class Context:
     """What replicas that catch up may take."""
     listener_tls: "Mapping[str, ListenerTls]" = field(default_factory=dict)
     """By listener with TLS: its key store."""
+    token_keys: "Sequence[TokenKeys]" = ()
+    """The keys of identity providers."""
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
     peers: "Peers" = field(init=False)

@@ -381,6 +381,8 @@ class BrokerServer:
         await hand_over_leadership(context)
         for opened in self._opened:
             opened.close()
+        for keys in context.token_keys:
+            keys.close()
         self.parts.housekeeping.stop()
         self.parts.cleaner.stop()
         self.parts.scrubber.stop()

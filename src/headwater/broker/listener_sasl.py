@@ -3,23 +3,30 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from headwater.broker.token_logins import TokenLogins
 from headwater.config.broker import BrokerSettings
 from headwater.config.jaas import JaasEntry, JaasError, parse_jaas, read_jaas_file
 from headwater.config.keys import ConfigError
 from headwater.config.listeners import Listener
+from headwater.seams.clock import Clock
 from headwater.seams.randomness import Randomness
 from headwater.security import broker_handshake, scram
 from headwater.security.broker_handshake import BrokerCredentials, CalledBroker
 from headwater.security.delegation_tokens import EXTENSION
+from headwater.security.oauthbearer import OAUTHBEARER
 from headwater.security.plain import PLAIN, PlainServer
 from headwater.security.sasl_exchange import AuthenticationRefused, ServerExchange
 from headwater.security.sasl_session import SaslMechanism
 from headwater.security.scram import Account, ScramServer
 from headwater.security.scram_credentials import SCRAM, ScramMechanism
 from headwater.security.scram_users import ScramUsers
+
+if TYPE_CHECKING:
+    from headwater.broker.context import OffLoop
+    from headwater.broker.listener_oauth import ListenerOAuth
+    from headwater.broker.token_keys import TokenKeys
 
 log = logging.getLogger("headwater.server")
 
@@ -37,6 +44,8 @@ class ListenerSasl:
         users: ScramUsers,
         credentials: BrokerCredentials,
         randomness: Randomness,
+        off_loop: "OffLoop",
+        clock: Clock,
         token_logins: TokenLogins | None = None,
     ) -> None:
         self._settings = settings
@@ -44,6 +53,9 @@ class ListenerSasl:
         self._credentials = credentials
         self._randomness = randomness
         self._token_logins = token_logins
+        self._off_loop = off_loop
+        self._clock = clock
+        self._oauth: ListenerOAuth | None = None
 
     def offered(self) -> dict[str, Offered]:
         """Return the mechanisms by listener; ConfigError for one that nobody could log in to."""
@@ -51,6 +63,11 @@ class ListenerSasl:
             listener.name: {one.name: one for one in self._mechanisms(listener)}
             for listener in self._settings.listening
         }
+
+    @property
+    def token_keys(self) -> "list[TokenKeys]":
+        """Return the keys of identity providers that the offered mechanisms use."""
+        return [] if self._oauth is None else self._oauth.token_keys
 
     def _mechanisms(self, listener: Listener) -> list[SaslMechanism]:
         found = []
@@ -71,9 +88,28 @@ class ListenerSasl:
     def _begin(self, listener: Listener, name: str) -> Callable[[], ServerExchange]:
         if name == PLAIN:
             return partial(PlainServer, plain_users(self._settings, listener))
+        if name == OAUTHBEARER:
+            return self._begin_oauth(listener)
         mechanism = SCRAM[name]
         find = partial(self._find, mechanism)
         return lambda: ScramServer(mechanism, find, self._nonce(scram.NONCE_BYTES))
+
+    def _begin_oauth(self, listener: Listener) -> Callable[[], ServerExchange]:
+        try:
+            from headwater.broker.listener_oauth import ListenerOAuth  # needs an extra
+        except ModuleNotFoundError as missing:
+            raise ConfigError(
+                f"listener {listener.name} offers OAUTHBEARER, which needs the package "
+                f"{(missing.name or '').partition('.')[0]}: pip install 'headwater[security]'"
+            ) from None
+        if self._oauth is None:
+            self._oauth = ListenerOAuth(self._settings, self._off_loop, self._clock)
+        try:
+            return self._oauth.begin(listener, _entries(self._settings, listener, OAUTHBEARER))
+        except JaasError as wrong:
+            raise ConfigError(
+                f"the login configuration of listener {listener.name} cannot be used: {wrong.message}"
+            ) from None
 
     def _find(self, mechanism: ScramMechanism, name: str, extensions: Mapping[str, str]) -> Account:
         if extensions.get(EXTENSION, "").lower() != "true":
@@ -120,7 +156,7 @@ def plain_users(settings: BrokerSettings, listener: Listener) -> dict[str, str]:
     try:
         users = {
             name.removeprefix(USER_PREFIX): password
-            for entry in _entries(settings, listener)
+            for entry in _entries(settings, listener, PLAIN)
             if PLAIN in entry.mechanisms
             for name, password in entry.options.items()
             if name.startswith(USER_PREFIX)
@@ -137,8 +173,8 @@ def plain_users(settings: BrokerSettings, listener: Listener) -> dict[str, str]:
     return users
 
 
-def _entries(settings: BrokerSettings, listener: Listener) -> list[JaasEntry]:
-    text = settings.of_listener(listener.name, "sasl.jaas.config", PLAIN)
+def _entries(settings: BrokerSettings, listener: Listener, mechanism: str) -> list[JaasEntry]:
+    text = settings.of_listener(listener.name, "sasl.jaas.config", mechanism)
     if text is not None:
         return parse_jaas(str(text))
     file = settings.java_security_auth_login_config

@@ -14,6 +14,7 @@ from headwater.config.broker_keys.groups import GroupKeys
 from headwater.config.broker_keys.listeners import ListenerKeys
 from headwater.config.broker_keys.logs import LogKeys
 from headwater.config.broker_keys.node import NodeKeys
+from headwater.config.broker_keys.oauthbearer import OAuthBearerKeys
 from headwater.config.broker_keys.replication import ReplicationKeys
 from headwater.config.broker_keys.sasl import SaslKeys
 from headwater.config.broker_keys.tls import BrokerTlsKeys
@@ -47,6 +48,7 @@ class BrokerSettings(
     ZooKeeperKeys,
     SaslKeys,
     DelegationTokenKeys,
+    OAuthBearerKeys,
     ConnectionKeys,
     TopicDefaultKeys,
     LogKeys,

@@ -35,6 +35,8 @@ class Lane(Enum):
     """Waiting for cleaning workers; a stop ends the workers first."""
     REMOVAL = "removal"
     """Removal of the files of deleted partitions; no request waits for it."""
+    KEYS = "keys"
+    """Fetches of the keys of identity providers; a stop waits for none."""
 
 
 class Tasks(Protocol):
@@ -52,12 +54,12 @@ class Tasks(Protocol):
     def close(self) -> None:
         """Wait for the calls that write to the disk, and end the threads.
 
-        Calls of the codec and read lanes that have not begun are cancelled: no client is left.
+        Calls of the codec, read and keys lanes that have not begun are cancelled: no client is left.
         """
 
 
 MOST_CLEANED_AT_ONCE = 32
-_DROPPED = (Lane.CODEC, Lane.READ)
+_DROPPED = (Lane.CODEC, Lane.READ, Lane.KEYS)
 
 
 def _threads(lane: Lane) -> int:
@@ -68,7 +70,7 @@ def _threads(lane: Lane) -> int:
             return min(8, max(2, len(os.sched_getaffinity(0))))
         case Lane.FLUSH | Lane.READ:
             return 4
-        case Lane.FILES:
+        case Lane.FILES | Lane.KEYS:
             return 2
         case Lane.CLEANING:
             return MOST_CLEANED_AT_ONCE

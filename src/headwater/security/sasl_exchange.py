@@ -10,14 +10,15 @@ from headwater.security.principals import Principal
 class AuthenticationRefused(Exception):
     """The peer is not who it says, or does not follow the mechanism.
 
-    The reason is for this side's log. The other side is not told more than that it failed.
+    The reason is for this side's log. The other side is not told more than that it failed. An empty
+    reason was logged before.
     """
 
 
 class WaitFirst(Exception):
-    """An exchange needs something that takes time: feed it the same token again after that.
+    """An exchange needs something that is being fetched: feed it the same token again after that.
 
-    `when_ready` calls back.
+    `when_ready` calls back, whether it came or not.
     """
 
     def __init__(self, when_ready: Callable[[Callable[[], None]], None]) -> None:
@@ -35,6 +36,8 @@ class ServerStep:
     """For how long the proof is good; 0 without end."""
     by_token: bool = False
     """Whether the proof is a delegation token."""
+    refused: str = ""
+    """Why the exchange will fail, for the log; the client is answered once more."""
 
 
 class ServerExchange(Protocol):

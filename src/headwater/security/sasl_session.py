@@ -44,6 +44,8 @@ class SessionStep:
     token: bytes
     principal: Principal | None = None
     lifetime_ms: int = 0
+    refused: str = ""
+    """Why the exchange will fail, for the log."""
 
 
 class SaslSession:
@@ -118,7 +120,7 @@ class SaslSession:
             raise AuthenticationRefused("a token came before the mechanism was chosen")
         step = exchange.feed(token)
         if step.principal is None:
-            return SessionStep(step.token)
+            return SessionStep(step.token, refused=step.refused)
         if self._former not in (None, step.principal):
             raise AuthenticationRefused(f"{self._former} logged in again as {step.principal}")
         self._exchange = None

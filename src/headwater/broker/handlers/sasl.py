@@ -112,6 +112,10 @@ def _feed(
     except AuthenticationRefused as problem:
         refused(problem)
     else:
+        if step.refused:
+            _log_refusal(
+                context, connection, session.mechanism, f"with {session.mechanism}: {step.refused}"
+            )
         _authenticated(context, connection, step)
         accepted(step)
 
@@ -135,7 +139,8 @@ def _told(session: SaslSession, refused: AuthenticationRefused) -> str:
 
 
 def _logged(session: SaslSession, refused: AuthenticationRefused) -> str:
-    return f"with {session.mechanism}: {refused}"
+    """Return the reason for the log; empty if it was logged before."""
+    return f"with {session.mechanism}: {refused}" if str(refused) else ""
 
 
 def _authenticated(context: Context, connection: ServerConnection, step: SessionStep) -> None:
@@ -174,8 +179,8 @@ def _refuse(
     answer: Callable[[], object],
 ) -> None:
     """Log the reason, and answer and close after a delay; nothing more is read meanwhile."""
-    context.peer_log.warning("authentication", connection.host, f"refused a login: {why}")
-    context.audit.login_refused(connection, mechanism, why)
+    if why:
+        _log_refusal(context, connection, mechanism, why)
     connection.end_session()
     connection.hold()
 
@@ -185,6 +190,11 @@ def _refuse(
 
     delay_s = context.settings.connection_failed_authentication_delay_ms / 1000
     asyncio.get_running_loop().call_later(delay_s, close)
+
+
+def _log_refusal(context: Context, connection: ServerConnection, mechanism: str, why: str) -> None:
+    context.peer_log.warning("authentication", connection.host, f"refused a login: {why}")
+    context.audit.login_refused(connection, mechanism, why)
 
 
 def _take_raw_tokens(context: Context, connection: ServerConnection, session: SaslSession) -> None:

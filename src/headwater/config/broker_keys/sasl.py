@@ -12,7 +12,7 @@ from headwater.config.keys import (
     key,
 )
 
-SASL_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+SASL_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
 
 
 class SaslKeys(SettingsBase):
@@ -24,7 +24,8 @@ class SaslKeys(SettingsBase):
         one_of=SASL_MECHANISMS, per_listener=True,
         doc="The mechanisms that a SASL listener offers. Users of SCRAM are in the metadata store "
             "(headwater users add); PLAIN has those of sasl.jaas.config, and is offered without TLS "
-            "only with sasl.plain.without.tls.",
+            "only with sasl.plain.without.tls; OAUTHBEARER takes tokens of an identity provider "
+            "(sasl.oauthbearer.jwks.endpoint.url).",
         differs="Kafka's default is GSSAPI, which is not supported.",
     )
     sasl_scram_users_file: str | None = key(
