@@ -15,8 +15,9 @@ from headwater.config.client import (
     ConsumerSettings,
     ProducerSettings,
 )
+from headwater.config.client_oauth import PROVIDERS
 from headwater.config.client_tls import ALIASES
-from headwater.config.keys import BOOLEAN, DOUBLE, INT, LIST, LONG, PASSWORD, STRING, Key
+from headwater.config.keys import BOOLEAN, DOUBLE, INT, LIST, LONG, PASSWORD, SHORT, STRING, Key
 from headwater.config.profiles import PROFILES
 
 MODULE = Path(__file__).parent.parent / "src" / "headwater" / "config" / "client_options.py"
@@ -28,12 +29,15 @@ Written from the tables in `config/client.py` by `python -m tools.client_options
 
 from collections.abc import Sequence
 from typing import Literal, Required, TypedDict
+
+from headwater.config.client_oauth import TokenProvider
 '''
 
 _REQUIRED = "bootstrap.servers"
 _TYPES = {
     INT: "int",
     LONG: "int",
+    SHORT: "int",
     DOUBLE: "float",
     BOOLEAN: "bool",
     STRING: "str",
@@ -48,7 +52,12 @@ def module() -> str:
     """Return the text of the module."""
     common = ClientSettings.KEYS
     named = {**common} | {alias: common[name].called(alias) for alias, name in ALIASES.items()}
-    profile = f"{_INDENT}profile: {_literal(tuple(PROFILES))}\n{_doc('A set of values that suits one purpose; settings given beside it win.')}"
+    profile = _row(
+        "profile",
+        _literal(tuple(PROFILES)),
+        "A set of values that suits one purpose; settings given beside it win.",
+    )
+    profile += "\n" + "\n".join(_row(name, "TokenProvider", PROVIDERS[name]) for name in PROVIDERS)
     parts = [
         _HEAD,
         _class("ClientOptions", "TypedDict", "Settings of every client.", named, profile),
@@ -72,6 +81,10 @@ def _class(name: str, base: str, doc: str, keys: Mapping[str, Key], first: str =
         lines.append(f"{_INDENT}{row.attribute}: {_type(row)}")
         lines.append(_doc(row.explanation))
     return "\n".join(lines) + "\n"
+
+
+def _row(name: str, type_name: str, doc: str) -> str:
+    return f"{_INDENT}{name}: {type_name}\n{_doc(doc)}"
 
 
 def _type(row: Key) -> str:

@@ -61,7 +61,7 @@ def login(sasl, mechanism, password="pencil", user="alice"):
     }
 
 
-def users_of(live):
+def principals_of(live):
     """The principals of the open connections on the SASL listener."""
     return {
         str(one.principal)
@@ -93,7 +93,7 @@ def test_our_clients_outlive_their_sessions(live, sasl, topic, mechanism):
         # The connections are those of the beginning: nobody has reconnected.
         connections = live.on_loop(lambda: list(live.context.connection_quotas.open))
         assert len(connections) - opened <= 6
-        assert "User:alice" in users_of(live)
+        assert "User:alice" in principals_of(live)
     assert received == [b"%d" % number for number in range(sent)]
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from headwater import __version__
 from headwater.client.connecting import tls_failure
 from headwater.client.errors import NetworkError, TimedOutError, failure
-from headwater.config.client_sasl import SaslCredentials
+from headwater.config.client_sasl import Credentials
 from headwater.config.tls import TlsSettings
 from headwater.errors import E
 from headwater.seams.clock import SystemClock
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headwater.client.login import Login
 
 Answer = TypeVar("Answer", bound=Struct)
-Address = tuple[str, int, str, TlsSettings | None, SaslCredentials | None]
+Address = tuple[str, int, str, TlsSettings | None, Credentials | None]
 """Host, port, client id, TLS and user of a connection."""
 
 _clock = SystemClock()

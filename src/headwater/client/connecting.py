@@ -4,6 +4,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from headwater.config.client import ClientSettings
+from headwater.config.client_oauth import OAuthCredentials
 from headwater.config.keys import ConfigError
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
@@ -20,11 +21,17 @@ _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", NO_TLS_REASON)
 
 def login_of(settings: ClientSettings, randomness: Randomness) -> "Login | None":
     """Return how the connections of a client authenticate; None if they do not."""
-    if settings.login is None:
+    credentials = settings.login
+    if credentials is None:
         return None
-    from headwater.client.login import Login  # only clients that authenticate need it
+    # Only clients that authenticate need these.
+    if isinstance(credentials, OAuthCredentials):
+        from headwater.client.oauth_login import OAuthLogin
 
-    return Login(settings.login, randomness)
+        return OAuthLogin(credentials, randomness)
+    from headwater.client.login import PasswordLogin
+
+    return PasswordLogin(credentials, randomness)
 
 
 async def open_connection(
@@ -36,8 +43,11 @@ async def open_connection(
 ) -> ClientConnection:
     """Connect to a broker, and log in if there is a login.
 
-    Raises OSError if it cannot be reached, ConfigError if the settings do not trust it.
+    Raises OSError if it cannot be reached, ConfigError if the settings do not trust it, KafkaError if
+    it refuses the login.
     """
+    if login is not None:
+        await login.get_ready()
     try:
         return await ClientConnection.open(
             network,

@@ -1,12 +1,13 @@
 """How a client's connections authenticate, and do so again before their sessions end."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from headwater.client.errors import AuthenticationError
-from headwater.config.client_sasl import SaslCredentials
+from headwater.config.client_sasl import Credentials, SaslCredentials
 from headwater.errors import E, KafkaError
 from headwater.seams.randomness import Randomness
 from headwater.security.delegation_tokens import EXTENSION
@@ -25,24 +26,29 @@ _REMEMBERED = 8
 _REFUSALS = (E.SASL_AUTHENTICATION_FAILED, E.UNSUPPORTED_SASL_MECHANISM, E.ILLEGAL_SASL_STATE)
 
 
-class Login:
+class Login(ABC):
     """Authenticates connections as one user."""
 
-    def __init__(self, credentials: SaslCredentials, randomness: Randomness) -> None:
+    def __init__(self, credentials: Credentials, randomness: Randomness) -> None:
         self.credentials = credentials
         self._randomness = randomness
-        self._derived: dict[tuple[bytes, int], bytes] = {}
         self._renewals: set[asyncio.Task[None]] = set()
 
+    @abstractmethod
     def begin(self) -> ClientExchange:
-        """Return a new exchange of the mechanism."""
-        mechanism, user, password, by_token = self.credentials
-        if mechanism == PLAIN:
-            return PlainClient(user, password)
-        nonce = self._randomness.below(1 << 8 * NONCE_BYTES).to_bytes(NONCE_BYTES)
-        scram = SCRAM[mechanism]
-        extensions = {EXTENSION: "true"} if by_token else None
-        return ScramClient(scram, user, partial(self._salted_password, scram), nonce, extensions)
+        """Return a new exchange of the mechanism, after `get_ready`."""
+
+    @abstractmethod
+    async def get_ready(self) -> None:
+        """Get what an exchange needs, before a connection is opened or paused for it."""
+
+    @abstractmethod
+    def get_ready_here(self) -> None:
+        """Get what an exchange needs; blocks."""
+
+    @abstractmethod
+    def _who(self) -> tuple[str, str]:
+        """Return how to call the user, and what to check if a broker refuses it."""
 
     async def prepare(self, connection: ClientConnection) -> None:
         """Authenticate a new connection, and again before each session ends."""
@@ -57,26 +63,22 @@ class Login:
 
     def refusal(self, address: str, problem: KafkaError | AuthenticationRefused) -> KafkaError:
         """Return the error for a failed login: with what to do, if the broker has refused it."""
-        mechanism, user, _, by_token = self.credentials
+        who, advice = self._who()
         code, why = E.SASL_AUTHENTICATION_FAILED, str(problem)
         if isinstance(problem, KafkaError):
             if problem.code not in _REFUSALS:
                 return problem
             code, why = problem.code, problem.message
-        if code is E.SASL_AUTHENTICATION_FAILED and by_token:
-            advice = "check the delegation token (headwater tokens list), it may have expired"
-        elif code is E.SASL_AUTHENTICATION_FAILED:
-            advice = "check the user, the password and sasl.mechanism (headwater users list)"
-        else:
+        if code is not E.SASL_AUTHENTICATION_FAILED:
             advice = "set sasl.mechanism to one of them, or security.protocol to what it serves"
-        who = f"delegation token {user!r}" if by_token else f"user {user!r}"
-        said = f"{address} refused {who} with {mechanism}: {why}; {advice}"
+        said = f"{address} refused {who} with {self.credentials.mechanism}: {why}; {advice}"
         return AuthenticationError(said, code)
 
     def log_in(self, address: str, ask: Ask) -> int:
         """Authenticate a connection that waits for each answer; return the session's time in ms."""
-        steps = login_steps(self.credentials.mechanism, self.begin())
+        self.get_ready_here()
         try:
+            steps = login_steps(self.credentials.mechanism, self.begin())
             request = next(steps)
             while True:
                 request = steps.send(ask(request, answer_to(request)))
@@ -92,10 +94,11 @@ class Login:
 
     async def _renew(self, connection: ClientConnection) -> None:
         """Authenticate again; requests wait meanwhile, and are sent after it."""
-        await connection.pause()
-        if not connection.is_open:
-            return
         try:
+            await self.get_ready()
+            await connection.pause()
+            if not connection.is_open:
+                return
             await self.prepare(connection)
         except (KafkaError, OSError) as refused:
             if not isinstance(refused, KafkaError):
@@ -110,11 +113,47 @@ class Login:
         except (KafkaError, AuthenticationRefused) as problem:
             raise self.refusal(connection.address, problem) from None
 
+
+class PasswordLogin(Login):
+    """Authenticates connections with a user and a password."""
+
+    def __init__(self, credentials: SaslCredentials, randomness: Randomness) -> None:
+        super().__init__(credentials, randomness)
+        self._user = credentials
+        self._derived: dict[tuple[bytes, int], bytes] = {}
+
+    def begin(self) -> ClientExchange:
+        """Return a new exchange of the mechanism."""
+        mechanism, user, password, by_token = self._user
+        if mechanism == PLAIN:
+            return PlainClient(user, password)
+        nonce = self._randomness.below(1 << 8 * NONCE_BYTES).to_bytes(NONCE_BYTES)
+        scram = SCRAM[mechanism]
+        extensions = {EXTENSION: "true"} if by_token else None
+        return ScramClient(scram, user, partial(self._salted_password, scram), nonce, extensions)
+
+    async def get_ready(self) -> None:
+        """Nothing: the password is there."""
+
+    def get_ready_here(self) -> None:
+        """Nothing: the password is there."""
+
+    def _who(self) -> tuple[str, str]:
+        if self._user.by_token:
+            return (
+                f"delegation token {self._user.user!r}",
+                "check the delegation token (headwater tokens list), it may have expired",
+            )
+        return (
+            f"user {self._user.user!r}",
+            "check the user, the password and sasl.mechanism (headwater users list)",
+        )
+
     def _salted_password(self, mechanism: ScramMechanism, salt: bytes, iterations: int) -> bytes:
         derived = self._derived.get((salt, iterations))
         if derived is None:
             if len(self._derived) >= _REMEMBERED:
                 self._derived.clear()
-            derived = mechanism.salted_password(self.credentials.password, salt, iterations)
+            derived = mechanism.salted_password(self._user.password, salt, iterations)
             self._derived[salt, iterations] = derived
         return derived

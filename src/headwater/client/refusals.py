@@ -2,6 +2,7 @@
 
 from headwater.client.errors import ClientError, failure
 from headwater.config.client import ClientSettings
+from headwater.config.client_sasl import SaslCredentials
 from headwater.errors import E, error_of
 from headwater.security.acls import AclOperation, AclResourceType
 from headwater.security.principals import ANONYMOUS
@@ -35,6 +36,8 @@ def refused(
 
 def user_of(settings: ClientSettings) -> str | None:
     """Return the name under which brokers know this client; None if only they know it."""
-    if settings.login is not None:
+    if isinstance(settings.login, SaslCredentials):
         return settings.login.user
+    if settings.login is not None:
+        return None
     return ANONYMOUS.name if settings.security_protocol == "PLAINTEXT" else None

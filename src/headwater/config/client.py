@@ -8,7 +8,8 @@ the defaults under the caller's settings; `explain` says where each value came f
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from headwater.config.client_sasl import ClientSaslKeys, SaslCredentials, sasl_credentials
+from headwater.config.client_oauth import PROVIDERS, TokenProvider, take_provider
+from headwater.config.client_sasl import ClientSaslKeys, Credentials, sasl_credentials
 from headwater.config.client_tls import ALIASES, ClientTlsKeys, refuse_unused_tls
 from headwater.config.connecting_keys import ConnectingKeys
 from headwater.config.keys import (
@@ -46,19 +47,25 @@ class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
 
     profile: Profile | None
     chosen: frozenset[str]
-    login: SaslCredentials | None
+    login: Credentials | None
     """Who the client is; None for one that does not authenticate."""
 
     def __init__(
-        self, values: Mapping[str, Value], profile: Profile | None, chosen: frozenset[str]
+        self,
+        values: Mapping[str, Value],
+        profile: Profile | None,
+        chosen: frozenset[str],
+        provider: tuple[str, TokenProvider] | None = None,
     ) -> None:
         super().__init__(values)
-        vars(self).update(profile=profile, chosen=chosen, login=sasl_credentials(values))
+        login = sasl_credentials(values, provider)
+        vars(self).update(profile=profile, chosen=chosen, login=login)
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Self:
         """Return the settings of keyword arguments; ConfigError for the first invalid one."""
         asked = dict(keywords)
+        provider = take_provider(asked)
         name = asked.pop("profile", None)
         profile = None if name is None else profile_called(name)
         values = {row.name: row.default for row in cls.KEYS.values()}
@@ -77,7 +84,7 @@ class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
             raise ConfigError("bootstrap_servers is missing: name at least one broker, HOST:PORT")
         refuse_unused_tls(chosen, values["security.protocol"])
         cls.reconcile(values, frozenset(chosen))
-        made = cls(values, profile, frozenset(chosen))
+        made = cls(values, profile, frozenset(chosen), provider)
         _ = made.tls  # raises now, not when it connects, if keys contradict each other
         return made
 
@@ -112,7 +119,7 @@ class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
         theirs = OTHER_CLIENTS.get(name)
         spelled = {row.name if "." in keyword else row.attribute: row for row in cls.KEYS.values()}
         if theirs is None:
-            return nearest(keyword, [*spelled, *cls.OBJECTS], cutoff=_ALIKE)
+            return nearest(keyword, [*spelled, *cls.OBJECTS, *PROVIDERS], cutoff=_ALIKE)
         if theirs in cls.KEYS:
             return "; its name here is " + next(
                 n for n, row in spelled.items() if row.name == theirs

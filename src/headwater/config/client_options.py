@@ -6,12 +6,20 @@ Written from the tables in `config/client.py` by `python -m tools.client_options
 from collections.abc import Sequence
 from typing import Literal, Required, TypedDict
 
+from headwater.config.client_oauth import TokenProvider
+
 
 class ClientOptions(TypedDict, total=False):
     """Settings of every client."""
 
     profile: Literal["durable", "throughput", "latency"]
     """A set of values that suits one purpose; settings given beside it win."""
+    sasl_oauth_token_provider: TokenProvider
+    """A callable that returns a token for sasl_mechanism=OAUTHBEARER, or a tuple of the token
+    and the time when it expires, in seconds since 1970; or an object with token() and
+    extensions(), as for kafka-python. It may be async, and may block."""
+    oauth_cb: TokenProvider
+    """The same, as for confluent-kafka: it is called with sasl_oauthbearer_config."""
     bootstrap_servers: Required[str | Sequence[str]]
     """One or more HOST:PORT of brokers, from which the others are discovered."""
     client_id: str
@@ -93,7 +101,45 @@ class ClientOptions(TypedDict, total=False):
     alone."""
     ssl_key_location: str
     """A PEM file with the client's private key, beside ssl.certificate.location."""
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    sasl_oauthbearer_token_endpoint_url: str
+    """Where the client gets a token for its id and secret: an https: URL. Or file:///PATH of a
+    file with a token, which something else renews."""
+    sasl_oauthbearer_client_credentials_client_id: str
+    """The id of the client at the identity provider."""
+    sasl_oauthbearer_client_credentials_client_secret: str
+    """The secret of the client at the identity provider."""
+    sasl_oauthbearer_scope: str
+    """The scope that the client asks for; scopes are separated by spaces."""
+    sasl_oauthbearer_header_urlencode: bool
+    """Encode id and secret as in URLs before they are sent, as RFC 6749 says."""
+    sasl_oauthbearer_config: str
+    """What oauth_cb is called with."""
+    https_ca_location: str
+    """A PEM file with the authorities that the token endpoint's certificate may be signed by.
+    Default: those that the system trusts."""
+    sasl_login_connect_timeout_ms: int
+    """How long to wait for a part of what the token endpoint answers."""
+    sasl_login_read_timeout_ms: int
+    """How long the token endpoint has for all of its answer."""
+    sasl_login_retry_backoff_ms: int
+    """The pause after a token could not be had; it doubles with each failure."""
+    sasl_login_retry_backoff_max_ms: int
+    """The longest pause after a token could not be had."""
+    sasl_login_refresh_window_factor: float
+    """The part of a token's lifetime after which another one is taken."""
+    sasl_login_refresh_window_jitter: float
+    """By what part of the lifetime that moment is random."""
+    sasl_login_refresh_min_period_seconds: int
+    """The least time between two tokens, if the lifetime allows it."""
+    sasl_login_refresh_buffer_seconds: int
+    """How long before the end of a token another one is taken, if the lifetime allows it."""
+    sasl_login_callback_handler_class: Literal[
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+        "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+    ]
+    """The class of Java that gets tokens. Has no effect here: tokens are always taken as this
+    class does."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
     """How the client proves who it is, where security.protocol begins with SASL."""
     sasl_username: str
     """The user."""
@@ -116,6 +162,10 @@ class ClientOptions(TypedDict, total=False):
     """The certificates for ssl.keystore.key as PEM text, the own one first."""
     ssl_key_pem: str
     """The private key as PEM text, instead of ssl.keystore.location."""
+    sasl_oauthbearer_client_id: str
+    """The id of the client at the identity provider."""
+    sasl_oauthbearer_client_secret: str
+    """The secret of the client at the identity provider."""
     ssl_cafile: str
     """A PEM file with the certificates of the authorities whose signatures are trusted.
     Default: those that the system trusts."""

@@ -1,18 +1,25 @@
 """How clients authenticate: Kafka's keys, and those of librdkafka for user and password."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from headwater.config.keys import PASSWORD, STRING, ConfigError, SettingsBase, Value, key
+from headwater.config.client_oauth import (
+    OAUTHBEARER,
+    ClientOAuthKeys,
+    OAuthCredentials,
+    TokenProvider,
+    oauth_credentials,
+)
+from headwater.config.keys import PASSWORD, STRING, ConfigError, Key, Value, key
 
 if TYPE_CHECKING:
     from headwater.config.jaas import JaasEntry
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 _SECTION = "KafkaClient"
 
 
-class ClientSaslKeys(SettingsBase):
+class ClientSaslKeys(ClientOAuthKeys):
     """The login of a client."""
 
     # fmt: off
@@ -56,50 +63,88 @@ class SaslCredentials(NamedTuple):
         return f"SaslCredentials({self.mechanism}, {self.user!r})"
 
 
-def sasl_credentials(values: Mapping[str, Value]) -> SaslCredentials | None:
+Credentials: TypeAlias = SaslCredentials | OAuthCredentials
+
+
+def sasl_credentials(
+    values: Mapping[str, Value], provider: tuple[str, TokenProvider] | None = None
+) -> Credentials | None:
     """Return the login among the values of a client; ConfigError for one that cannot work."""
     protocol = str(values["security.protocol"])
     if not protocol.startswith("SASL_"):
-        _refuse_without_sasl(values, protocol)
+        _refuse_without_sasl(values, protocol, provider)
         return None
     mechanism = values["sasl.mechanism"]
-    user, password = values["sasl.username"], values["sasl.password"]
-    by_token = False
+    if mechanism is None and provider is not None:
+        mechanism = OAUTHBEARER
     entries = _entries(values)
-    if entries is not None:
-        if user is not None or password is not None:
-            raise ConfigError(
-                "sasl.username and sasl.password are set beside a JAAS configuration: keep one of both"
-            )
-        entry = _entry_for(entries, mechanism)
-        user, password = entry.options.get("username"), entry.options.get("password")
-        if mechanism is None and len(entry.mechanisms) == 1:
-            mechanism = entry.mechanisms[0]
-        by_token = entry.options.get("tokenauth", "").lower() == "true"
+    entry = None if entries is None else _entry_for(entries, mechanism)
+    if mechanism is None and entry is not None and len(entry.mechanisms) == 1:
+        mechanism = entry.mechanisms[0]
     if mechanism is None:
         raise ConfigError(
             f"security.protocol={protocol} needs a mechanism: set sasl.mechanism to one of "
             f"{', '.join(MECHANISMS)}"
         )
+    _refuse_other_logins(values, mechanism, provider)
+    if mechanism == OAUTHBEARER:
+        return oauth_credentials(values, entry, provider)
+    return _password(values, str(mechanism), entry)
+
+
+def _password(
+    values: Mapping[str, Value], mechanism: str, entry: "JaasEntry | None"
+) -> SaslCredentials:
+    user, password = values["sasl.username"], values["sasl.password"]
+    if entry is not None:
+        if user is not None or password is not None:
+            raise ConfigError(
+                "sasl.username and sasl.password are set beside a JAAS configuration: keep one of both"
+            )
+        user, password = entry.options.get("username"), entry.options.get("password")
     if not user or not password:
         raise ConfigError(
-            f"security.protocol={protocol} needs a user and a password: set sasl.username and "
-            "sasl.password, or sasl.jaas.config"
+            f"security.protocol={values['security.protocol']} needs a user and a password: set "
+            "sasl.username and sasl.password, or sasl.jaas.config"
         )
-    if by_token and not str(mechanism).startswith("SCRAM-"):
+    by_token = entry is not None and entry.options.get("tokenauth", "").lower() == "true"
+    if by_token and not mechanism.startswith("SCRAM-"):
         raise ConfigError(
             f'tokenauth="true" is for SCRAM, and sasl.mechanism={mechanism}: use SCRAM-SHA-512'
         )
-    return SaslCredentials(str(mechanism), str(user), str(password), by_token)
+    return SaslCredentials(mechanism, str(user), str(password), by_token)
 
 
-def _refuse_without_sasl(values: Mapping[str, Value], protocol: str) -> None:
-    for row in ClientSaslKeys.KEYS.values():
-        if values[row.name] is not None:
-            raise ConfigError(
-                f"{row.name} is set, but security.protocol={protocol} does not authenticate: set "
-                "security.protocol=SASL_SSL"
-            )
+def _refuse_other_logins(
+    values: Mapping[str, Value], mechanism: Value, provider: tuple[str, TokenProvider] | None
+) -> None:
+    """Raise ConfigError for a login of another mechanism, which would not be used."""
+    if mechanism == OAUTHBEARER:
+        other = next(
+            (one for one in ("sasl.username", "sasl.password") if values[one] is not None), None
+        )
+    elif provider is not None:
+        other = provider[0]
+    else:
+        own = [row for name, row in ClientOAuthKeys.KEYS.items() if "oauthbearer" in name]
+        other = next(iter(_set(values, own)), None)
+    if other is not None:
+        raise ConfigError(f"{other} is set, but sasl.mechanism={mechanism} does not use it")
+
+
+def _refuse_without_sasl(
+    values: Mapping[str, Value], protocol: str, provider: tuple[str, TokenProvider] | None
+) -> None:
+    given = [provider[0]] if provider else _set(values, ClientSaslKeys.KEYS.values())
+    for name in given:
+        raise ConfigError(
+            f"{name} is set, but security.protocol={protocol} does not authenticate: set "
+            "security.protocol=SASL_SSL"
+        )
+
+
+def _set(values: Mapping[str, Value], rows: Iterable[Key]) -> list[str]:
+    return [row.name for row in rows if values[row.name] != row.default]
 
 
 def _entries(values: Mapping[str, Value]) -> "list[JaasEntry] | None":

@@ -12,6 +12,8 @@ ALIASES: Final = {
     "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.key.pem": "ssl.keystore.key",
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
     # kafka-python and aiokafka
     "ssl.cafile": "ssl.truststore.location",
     "ssl.certfile": "ssl.certificate.location",

@@ -17,6 +17,7 @@ Value: TypeAlias = "bool | int | float | str | tuple[str, ...] | None"
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+_URL_WITH_LOGIN = re.compile(r"://[^/]*@")
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 
 
@@ -151,7 +152,7 @@ class Key:
         return self.check(value) if self.check else None
 
     def _refused(self, text: str, reason: str) -> ConfigError:
-        shown = "[hidden]" if self.sensitive else repr(text)
+        shown = "[hidden]" if self.sensitive or _URL_WITH_LOGIN.search(text) else repr(text)
         return ConfigError(f"{self.name} cannot be {shown}: {reason}")
 
 

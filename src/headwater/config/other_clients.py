@@ -13,6 +13,8 @@ OTHER_CLIENTS: Final = {
     # confluent-kafka (librdkafka)
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.method": "it is not needed: name the token endpoint, or pass oauth_cb",
+    "sasl.oauthbearer.extensions": 'write them into sasl_jaas_config: extension_NAME="VALUE"',
     "message.timeout.ms": "delivery.timeout.ms",
     "message.max.bytes": "max.request.size",
     "message.send.max.retries": "retries",
