@@ -62,13 +62,18 @@ class ListenerOAuth:
 
         return partial(OAuthBearerServer, verify)
 
-    def _of(self, listener: Listener, name: str) -> Value:
-        return self._settings.of_listener(listener.name, f"{_KEY}{name}", OAUTHBEARER)
+    def value_of(self, listener: Listener, name: str) -> Value:
+        """Return the value of a key for OAUTHBEARER on a listener."""
+        return self._settings.of_listener(listener.name, name, OAUTHBEARER)
 
     def _rules(self, listener: Listener) -> TokenRules:
-        audiences = cast("tuple[str, ...]", self._of(listener, "expected.audience"))
-        issuer = self._of(listener, "expected.issuer")
-        if not (audiences and issuer) and not self._of(listener, "allow.unverified.audience"):
+        audiences = cast(
+            "tuple[str, ...]", self.value_of(listener, "sasl.oauthbearer.expected.audience")
+        )
+        issuer = self.value_of(listener, "sasl.oauthbearer.expected.issuer")
+        if not (audiences and issuer) and not self.value_of(
+            listener, "sasl.oauthbearer.allow.unverified.audience"
+        ):
             missing = "expected.issuer" if audiences else "expected.audience"
             raise ConfigError(
                 f"listener {listener.name} would accept tokens that were made for other services: "
@@ -77,21 +82,25 @@ class ListenerOAuth:
         return TokenRules(
             frozenset(audiences),
             None if issuer is None else str(issuer),
-            str(self._of(listener, "sub.claim.name")),
-            str(self._of(listener, "scope.claim.name")),
-            1000 * cast("int", self._of(listener, "clock.skew.seconds")),
+            str(self.value_of(listener, "sasl.oauthbearer.sub.claim.name")),
+            str(self.value_of(listener, "sasl.oauthbearer.scope.claim.name")),
+            1000 * cast("int", self.value_of(listener, "sasl.oauthbearer.clock.skew.seconds")),
         )
 
     def _shared_keys(self, listener: Listener, trust: TlsSettings) -> TokenKeys:
-        url = self._of(listener, "jwks.endpoint.url")
+        url = self.value_of(listener, "sasl.oauthbearer.jwks.endpoint.url")
         if url is None:
             raise ConfigError(
                 f"listener {listener.name} offers OAUTHBEARER without keys to check tokens with: "
                 f"set {_KEY}jwks.endpoint.url to the JWKS of the identity provider"
             )
         times = [
-            cast("int", self._of(listener, f"jwks.endpoint.{name}"))
-            for name in ("refresh.ms", "retry.backoff.ms", "retry.backoff.max.ms")
+            cast("int", value)
+            for value in (
+                self.value_of(listener, "sasl.oauthbearer.jwks.endpoint.refresh.ms"),
+                self.value_of(listener, "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
+                self.value_of(listener, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+            )
         ]
         shared = (url, trust, *times)
         if shared not in self._keys:

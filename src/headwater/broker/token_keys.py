@@ -42,7 +42,7 @@ class TokenKeys:
         self._refresh = refresh
         self._off_loop = off_loop
         self._clock = clock
-        self._log = RateLimitedLog(log, clock.monotonic_ms, interval_ms=LOG_INTERVAL_MS)
+        self._peer_log = RateLimitedLog(log, clock.monotonic_ms, interval_ms=LOG_INTERVAL_MS)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._waiting: deque[Callable[[], None]] = deque()
@@ -103,7 +103,9 @@ class TokenKeys:
         meanwhile = "users of OAUTHBEARER cannot log in"
         if kept is not None:
             meanwhile = f"the {len(kept.keys)} keys that were read before stay in use"
-        self._log.warning("JWKS", self.url, f"it {failure}; {meanwhile}")
+        self._peer_log.warning(
+            "JWKS", self.url, f"the keys of tokens are not read: it {failure}; {meanwhile}"
+        )
 
     def _fetch_in(self, delay_ms: int) -> None:
         loop = asyncio.get_running_loop()

@@ -19,7 +19,7 @@ from headwater.transport.tls import cached_client_context
 _MAX_ANSWER_BYTES = 64 * 1024
 
 
-class Token(NamedTuple):
+class BearerToken(NamedTuple):
     """A token, and when it ends by the wall clock; None if it does not say so."""
 
     text: str
@@ -29,14 +29,14 @@ class Token(NamedTuple):
 
 def obtain(
     credentials: OAuthCredentials, now_ms: int, loop: asyncio.AbstractEventLoop | None
-) -> Token:
+) -> BearerToken:
     """Return another token; KafkaError if there is none, retriable if that may change."""
     try:
         if credentials.provider is not None:
             token = _provided(credentials, loop)
         elif str(credentials.url).startswith("file:"):
             text = _fetched(credentials, max_bytes=MAX_TOKEN_BYTES).decode().strip()
-            token = Token(text, expiry_of(text))
+            token = BearerToken(text, expiry_of(text))
         else:
             token = _granted(credentials, now_ms)
     except KafkaError:
@@ -65,7 +65,7 @@ def expiry_of(token: str) -> int | None:
         return None
 
 
-def _granted(credentials: OAuthCredentials, now_ms: int) -> Token:
+def _granted(credentials: OAuthCredentials, now_ms: int) -> BearerToken:
     """Ask the token endpoint, as RFC 6749 says in 4.4."""
     client_id, secret = credentials.client_id, credentials.client_secret
     if credentials.urlencode:
@@ -91,7 +91,7 @@ def _granted(credentials: OAuthCredentials, now_ms: int) -> Token:
     expires_ms = expiry_of(text)
     if expires_ms is None and isinstance(lives_s, int | float):
         expires_ms = now_ms + int(lives_s * 1000)
-    return Token(text, expires_ms)
+    return BearerToken(text, expires_ms)
 
 
 def _fetched(
@@ -114,7 +114,7 @@ def _fetched(
     )
 
 
-def _provided(credentials: OAuthCredentials, loop: asyncio.AbstractEventLoop | None) -> Token:
+def _provided(credentials: OAuthCredentials, loop: asyncio.AbstractEventLoop | None) -> BearerToken:
     """Ask the program's own source, in the form that any of the clients has for it."""
     provider: Any = credentials.provider
     extensions: Mapping[str, str] = {}
@@ -126,7 +126,7 @@ def _provided(credentials: OAuthCredentials, loop: asyncio.AbstractEventLoop | N
         told = () if credentials.provider_config is None else (credentials.provider_config,)
         given = _awaited(provider(*told), loop)
     if isinstance(given, str):
-        return Token(given, expiry_of(given), tuple(extensions.items()))
+        return BearerToken(given, expiry_of(given), tuple(extensions.items()))
     if not isinstance(given, tuple) or len(given) < 2 or not isinstance(given[0], str):
         raise AuthenticationError(
             "the token provider returned neither a token nor a tuple of a token and the time in "
@@ -134,7 +134,7 @@ def _provided(credentials: OAuthCredentials, loop: asyncio.AbstractEventLoop | N
         )
     if len(given) > 3 and given[3]:
         extensions = given[3]
-    return Token(given[0], int(float(given[1]) * 1000), tuple(extensions.items()))
+    return BearerToken(given[0], int(float(given[1]) * 1000), tuple(extensions.items()))
 
 
 def _awaited(given: Any, loop: asyncio.AbstractEventLoop | None) -> Any:

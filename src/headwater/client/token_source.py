@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from headwater.client.backoff import Backoff
 from headwater.client.errors import AuthenticationError
-from headwater.client.token_grants import Token, obtain
+from headwater.client.token_grants import BearerToken, obtain
 from headwater.config.client_oauth import OAuthCredentials, RefreshWindow
 from headwater.errors import KafkaError
 from headwater.seams.clock import Clock, SystemClock
@@ -36,7 +36,7 @@ class TokenSource:
         self._randomness = randomness
         self._lock = threading.Lock()
         self._backoff = Backoff(credentials.retry_ms, credentials.retry_max_ms, randomness)
-        self._token: Token | None = None
+        self._token: BearerToken | None = None
         self._refresh_ms = 0
         """When to replace the token, by the monotonic clock; so are the following."""
         self._ends_ms = 0
@@ -44,7 +44,7 @@ class TokenSource:
         self._pause_ends_ms = 0
 
     @property
-    def current(self) -> Token:
+    def current(self) -> BearerToken:
         """Return the token of the last `refresh`."""
         if self._token is None:
             raise AuthenticationError(f"there is no token of {self._credentials.source}")
@@ -88,7 +88,7 @@ class TokenSource:
             self._failure = failure
             self._pause_ends_ms = now_ms + int(self._backoff.next_ms())
 
-    def _obtained(self, token: Token) -> None:
+    def _obtained(self, token: BearerToken) -> None:
         credentials, now_ms = self._credentials, self._clock.monotonic_ms()
         self._backoff = Backoff(credentials.retry_ms, credentials.retry_max_ms, self._randomness)
         self._failure = None

@@ -40,6 +40,10 @@ _ID = "sasl.oauthbearer.client.credentials.client.id"
 _SECRET = "sasl.oauthbearer.client.credentials.client.secret"
 
 
+def _handler_problem(name: str) -> str | None:
+    return None if name in _HANDLERS else f"it takes {_HANDLERS[0]}"
+
+
 class ClientOAuthKeys(SettingsBase):
     """The tokens of a client."""
 
@@ -109,7 +113,7 @@ class ClientOAuthKeys(SettingsBase):
         doc="How long before the end of a token another one is taken, if the lifetime allows it.",
     )
     sasl_login_callback_handler_class: str | None = key(
-        "sasl.login.callback.handler.class", STRING, default=None, one_of=_HANDLERS,
+        "sasl.login.callback.handler.class", STRING, default=None, check=_handler_problem,
         doc="The class of Java that gets tokens.",
         idle="tokens are always taken as this class does",
     )

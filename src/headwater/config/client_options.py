@@ -133,10 +133,7 @@ class ClientOptions(TypedDict, total=False):
     """The least time between two tokens, if the lifetime allows it."""
     sasl_login_refresh_buffer_seconds: int
     """How long before the end of a token another one is taken, if the lifetime allows it."""
-    sasl_login_callback_handler_class: Literal[
-        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
-        "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
-    ]
+    sasl_login_callback_handler_class: str
     """The class of Java that gets tokens. Has no effect here: tokens are always taken as this
     class does."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]

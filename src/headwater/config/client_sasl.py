@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 _SECTION = "KafkaClient"
+_PASSWORD_KEYS = ("sasl.username", "sasl.password")
 
 
 class ClientSaslKeys(ClientOAuthKeys):
@@ -78,6 +79,10 @@ def sasl_credentials(
     if mechanism is None and provider is not None:
         mechanism = OAUTHBEARER
     entries = _entries(values)
+    if entries is not None and _set(values, [ClientSaslKeys.KEYS[name] for name in _PASSWORD_KEYS]):
+        raise ConfigError(
+            "sasl.username and sasl.password are set beside a JAAS configuration: keep one of both"
+        )
     entry = None if entries is None else _entry_for(entries, mechanism)
     if mechanism is None and entry is not None and len(entry.mechanisms) == 1:
         mechanism = entry.mechanisms[0]
@@ -97,10 +102,6 @@ def _password(
 ) -> SaslCredentials:
     user, password = values["sasl.username"], values["sasl.password"]
     if entry is not None:
-        if user is not None or password is not None:
-            raise ConfigError(
-                "sasl.username and sasl.password are set beside a JAAS configuration: keep one of both"
-            )
         user, password = entry.options.get("username"), entry.options.get("password")
     if not user or not password:
         raise ConfigError(
@@ -120,16 +121,14 @@ def _refuse_other_logins(
 ) -> None:
     """Raise ConfigError for a login of another mechanism, which would not be used."""
     if mechanism == OAUTHBEARER:
-        other = next(
-            (one for one in ("sasl.username", "sasl.password") if values[one] is not None), None
-        )
+        others = _set(values, [ClientSaslKeys.KEYS[name] for name in _PASSWORD_KEYS])
     elif provider is not None:
-        other = provider[0]
+        others = [provider[0]]
     else:
-        own = [row for name, row in ClientOAuthKeys.KEYS.items() if "oauthbearer" in name]
-        other = next(iter(_set(values, own)), None)
-    if other is not None:
-        raise ConfigError(f"{other} is set, but sasl.mechanism={mechanism} does not use it")
+        rows = ClientOAuthKeys.KEYS.items()
+        others = _set(values, [row for name, row in rows if "oauthbearer" in name])
+    for name in others:
+        raise ConfigError(f"{name} is set, but sasl.mechanism={mechanism} does not use it")
 
 
 def _refuse_without_sasl(

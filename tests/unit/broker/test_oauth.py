@@ -130,7 +130,9 @@ def test_a_broker_starts_without_its_provider_and_says_what_fails(tmp_path, capl
         ):
             assert log_in(client).error_code == E.SASL_AUTHENTICATION_FAILED
             assert any(
-                record.getMessage().startswith(f"JWKS: {provider.url}/jwks: it ")
+                record.getMessage().startswith(
+                    f"JWKS: {provider.url}/jwks: the keys of tokens are not read: it "
+                )
                 and "cannot log in" in record.getMessage()
                 for record in caplog.records
             )
