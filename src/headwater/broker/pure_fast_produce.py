@@ -7,8 +7,9 @@ bytes. `_fast_produce.pyx` is the same path, compiled.
 from struct import Struct as Packer
 
 from headwater.broker.context import Context
+from headwater.broker.pending_response import PendingResponse
 from headwater.broker.produce_routes import Route, RoutedPartition, fill_failure
-from headwater.broker.server_connection import PendingResponse, ServerConnection
+from headwater.broker.server_connection import ServerConnection
 from headwater.errors import E, KafkaError
 from headwater.model import NO_TIMESTAMP
 from headwater.replication.replica_host import TransactionalWrite

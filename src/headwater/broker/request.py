@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headwater.broker.server_connection import PendingResponse, ServerConnection
+from headwater.broker.pending_response import PendingResponse
+from headwater.broker.server_connection import ServerConnection
 from headwater.broker.turns import Steps
 from headwater.seams.files import Buffer
 from headwater.wire import framing

@@ -8,7 +8,6 @@ are not in the page cache are read from the disk piece by piece, as fast as the 
 
 import asyncio
 import logging
-import math
 from collections import deque
 from collections.abc import Callable
 from ssl import SSLCertVerificationError
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headwater.broker.answer_buffers import handshake_failure, joined, own_bytes
 from headwater.broker.idle_tracker import IdleTracker
 from headwater.broker.listening import SETUP_TIMEOUT_S, ListenerSecurity
+from headwater.broker.pending_response import PendingResponse
+from headwater.broker.session_end import SessionEnd
 from headwater.log.slices import PLAIN_SOCKET, PlainSocket, SliceStream
 from headwater.seams.files import Buffer
 from headwater.security.principals import ANONYMOUS, Principal
@@ -54,31 +55,6 @@ OnFrame: TypeAlias = Callable[["ServerConnection", int, int], None]
 """Handles the request that lies in the connection's buffer, from start to end."""
 
 
-class PendingResponse:
-    """The slot of one response in its connection's order."""
-
-    __slots__ = ("buffers", "connection")
-
-    def __init__(self, connection: "ServerConnection") -> None:
-        self.connection = connection
-        self.buffers: list[Buffer] | None = None
-        connection.pending.append(self)
-
-    @property
-    def answered(self) -> bool:
-        """Return whether the response is set."""
-        return self.buffers is not None
-
-    def fill(self, buffers: list[Buffer]) -> None:
-        """Set the response, empty for a request without one; call exactly once."""
-        if self.buffers is None:
-            self.buffers = buffers
-            self.connection.response_ready(self)
-
-    def peer_gone(self) -> None:
-        """Handle a disconnect before the response."""
-
-
 class ServerConnection(FrameProtocol):
     """The broker's end of a client's connection."""
 
@@ -91,8 +67,6 @@ class ServerConnection(FrameProtocol):
         "_held_bytes",
         "_leaving",
         "_polls",
-        "_session_end",
-        "_session_ends_s",
         "_stream",
         "_streams",
         "_tick",
@@ -114,6 +88,7 @@ class ServerConnection(FrameProtocol):
         "route",
         "sasl",
         "security",
+        "session_end",
         "throttle_ms",
         "waits_for_start",
     )
@@ -142,8 +117,7 @@ class ServerConnection(FrameProtocol):
         self._accepted_ms = context.clock.monotonic_ms()
         self.sasl: SaslSession | None = None
         """The authentication of the peer, once it has begun."""
-        self._session_end: asyncio.TimerHandle | None = None
-        self._session_ends_s = math.inf
+        self.session_end = SessionEnd()
         self.waits_for_start = False
         """Whether its requests wait until the broker serves."""
         self.host = host
@@ -182,7 +156,7 @@ class ServerConnection(FrameProtocol):
         super().connection_made(transport)
         if not self.authenticated:
             passed_s = (self.context.clock.monotonic_ms() - self._accepted_ms) / 1000
-            self.limit_session(max(0.0, SETUP_TIMEOUT_S - passed_s), self._setup_expired)
+            self.session_end.set(max(0.0, SETUP_TIMEOUT_S - passed_s), self._setup_expired)
         elif self.security.tls is not None and not self._identify(self.security.tls):
             self.abort()
             return
@@ -215,7 +189,7 @@ class ServerConnection(FrameProtocol):
 
     def authenticated_as(self, principal: Principal) -> None:
         """Serve the peer as `principal`; what was looked up for another one is dropped."""
-        self.limit_session(None)
+        self.session_end.clear()
         self.max_frame = self.context.settings.socket_request_max_bytes
         if self.memory is self.context.memory_before_login:
             self.memory.leave(self)
@@ -230,24 +204,10 @@ class ServerConnection(FrameProtocol):
         self.authenticated = False
         self.route = None
 
-    def limit_session(self, after_s: float | None, end: Callable[[], None] | None = None) -> None:
-        """Call `end` after a time, instead of what was to be called before; None for never."""
-        if self._session_end is not None:
-            self._session_end.cancel()
-            self._session_end, self._session_ends_s = None, math.inf
-        if after_s is not None and end is not None:
-            loop = asyncio.get_running_loop()
-            self._session_ends_s = loop.time() + after_s
-            self._session_end = loop.call_later(after_s, end)
-
     def longest_poll(self, wait_ms: int) -> int:
         """Limit a wait to the session, and to the idle timeout: nobody sees such a client leave."""
         idle_ms = self.context.settings.connections_max_idle_ms
-        wait_ms = min(wait_ms, idle_ms) if idle_ms >= 0 else wait_ms
-        if self._session_end is None:
-            return wait_ms
-        left_s = self._session_ends_s - asyncio.get_running_loop().time()
-        return min(wait_ms, max(0, int(left_s * 1000)))
+        return self.session_end.limit_ms(min(wait_ms, idle_ms) if idle_ms >= 0 else wait_ms)
 
     def wait_for_start(self, start: int) -> None:
         """Take the request at `start`, and those after it, once the broker serves."""
@@ -272,7 +232,7 @@ class ServerConnection(FrameProtocol):
         self.context.metrics.closed_bytes_in += self.bytes_in
         self.context.metrics.closed_bytes_out += self.bytes_out
         self.context.client_quotas.connection_lost(self)
-        self.limit_session(None)
+        self.session_end.clear()
         self._answers.clear()
         self._stream = None
         self.route = None

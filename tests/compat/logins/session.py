@@ -40,7 +40,7 @@ class Session(ABC):
 
     @abstractmethod
     def brokers(self) -> set[int]:
-        """The brokers that the client's admin is told of."""
+        """Return the brokers that the client's admin finds."""
 
     @abstractmethod
     def close(self) -> None: ...

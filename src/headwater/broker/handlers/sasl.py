@@ -10,8 +10,9 @@ from collections.abc import Callable
 from functools import partial
 
 from headwater.broker.context import Context
+from headwater.broker.pending_response import PendingResponse
 from headwater.broker.request import Request
-from headwater.broker.server_connection import OnFrame, PendingResponse, ServerConnection
+from headwater.broker.server_connection import OnFrame, ServerConnection
 from headwater.errors import E
 from headwater.security.broker_handshake import MECHANISM, HandshakeError
 from headwater.security.sasl_exchange import AuthenticationRefused, WaitFirst
@@ -148,7 +149,7 @@ def _authenticated(context: Context, connection: ServerConnection, step: Session
         return
     connection.authenticated_as(step.principal)
     if step.lifetime_ms:
-        connection.limit_session(step.lifetime_ms / 1000, partial(_expire, context, connection))
+        connection.session_end.set(step.lifetime_ms / 1000, partial(_expire, context, connection))
 
 
 def _expire(context: Context, connection: ServerConnection) -> None:
@@ -158,15 +159,15 @@ def _expire(context: Context, connection: ServerConnection) -> None:
         return
     if session.expires(context.clock.monotonic_ms()):
         connection.end_session()
-        connection.limit_session(REAUTHENTICATION_GRACE_S, partial(_close_idle, connection))
+        connection.session_end.set(REAUTHENTICATION_GRACE_S, partial(_close_idle, connection))
     else:  # the timer is a little early
-        connection.limit_session(0.001, partial(_expire, context, connection))
+        connection.session_end.set(0.001, partial(_expire, context, connection))
 
 
 def _close_idle(connection: ServerConnection) -> None:
     """Close an expired connection; requests that it sent in time are answered first."""
     if connection.pending:
-        connection.limit_session(REAUTHENTICATION_GRACE_S, partial(_close_idle, connection))
+        connection.session_end.set(REAUTHENTICATION_GRACE_S, partial(_close_idle, connection))
     else:
         connection.dismiss()
 

@@ -1,0 +1,35 @@
+"""When a connection has to authenticate, again or at all."""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+
+class SessionEnd:
+    """Calls back when the session of a connection ends; without a session, never."""
+
+    __slots__ = ("_at_s", "_timer")
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+        self._at_s = math.inf
+
+    def set(self, after_s: float, end: Callable[[], None]) -> None:
+        """Call `end` after a time, instead of what was to be called before."""
+        self.clear()
+        loop = asyncio.get_running_loop()
+        self._at_s = loop.time() + after_s
+        self._timer = loop.call_later(after_s, end)
+
+    def clear(self) -> None:
+        """Call nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._at_s = None, math.inf
+
+    def limit_ms(self, wait_ms: int) -> int:
+        """Limit a wait to the session."""
+        if self._timer is None:
+            return wait_ms
+        left_s = self._at_s - asyncio.get_running_loop().time()
+        return min(wait_ms, max(0, int(left_s * 1000)))
