@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from headwater.broker.store_notifications import StoreNotifications, each_at_once
+from headwater.broker.store_notifications import Done, StoreNotifications, Then, each_at_once
 from headwater.controller.metadata_loader import BatchedReads
 from headwater.controller.store.certain_write import write_surely
 from headwater.controller.store.metadata_store import (
@@ -163,7 +163,7 @@ class AclChanges:
             )
         self._apply(pattern, entries, node.stat.version)
 
-    def _changed(self, pattern: ResourcePattern, done: Callable[[], None]) -> None:
+    def _changed(self, pattern: ResourcePattern, done: Done) -> None:
         """Read the ACLs of a pattern that a notification names."""
 
         def read(node: Znode | StoreError) -> None:
@@ -171,7 +171,10 @@ class AclChanges:
                 self._read(pattern, node)
             elif node.kind is StoreFailure.NO_NODE:
                 self._apply(pattern, (), None)
-            done()
+            else:
+                done(node)
+                return
+            done(None)
 
         self._store.get(node_path(pattern), read)
 
@@ -197,10 +200,26 @@ class AclChanges:
         if len(self._writes) == 1:
             self._write_next()
 
-    def catch_up(self, then: Callable[[], None]) -> None:
-        """Call `then` once this broker knows all changes that were answered before."""
+    @property
+    def loading(self) -> bool:
+        """Return whether all ACLs are being read: those in force may be old."""
+        return self._loading is not None
+
+    def catch_up(self, then: Then) -> None:
+        """Call `then` once this broker knows all changes that were answered before.
+
+        With an error it may not: the store cannot be read. While all ACLs are being read, it does not
+        know them either.
+        """
         first, second = self._lists
-        first.catch_up(lambda: second.catch_up(then))
+
+        def go_on(failure: StoreError | None) -> None:
+            if failure is None:
+                second.catch_up(then)
+            else:
+                then(failure)
+
+        first.catch_up(go_on)
 
     def _write_next(self) -> None:
         """Continue with the first write, unless all ACLs are being read: then after that."""
@@ -220,11 +239,17 @@ class AclChanges:
         if isinstance(node, StoreError):
             self._fail(write, node)
         else:
-            self.catch_up(partial(self._store_some, write, node.stat.version))
+            self.catch_up(partial(self._caught_up, write, node.stat.version))
 
-    def _store_some(self, write: "_Write", version: int) -> None:
+    def _caught_up(self, write: "_Write", version: int, failure: StoreError | None) -> None:
         if self._loading is not None:
             return
+        if failure is None:
+            self._store_some(write, version)
+        else:
+            self._fail(write, failure)
+
+    def _store_some(self, write: "_Write", version: int) -> None:
         index, ops, size = self._authorizer.index, list[Op](), 0
         some: list[ResourcePattern] = []
         stored: dict[ResourcePattern, list[AclEntry]] = {}

@@ -4,12 +4,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from headwater.controller.store.metadata_store import (
     ANY_VERSION,
     MetadataStore,
     StoreError,
+    StoreFailure,
     WatchEvent,
     Znode,
 )
@@ -17,10 +18,19 @@ from headwater.controller.store.metadata_store import (
 log = logging.getLogger("headwater.server")
 
 T = TypeVar("T")
+Then: TypeAlias = Callable[[StoreError | None], None]
+"""Called with the error of a read that failed, if one did."""
 
 KEPT_NOTIFICATIONS = 1000
 DELETED_AT_ONCE = 200
 """How many old notifications go with each list of them."""
+
+
+class Done(Protocol):
+    """To be called at the end of a read, with its error if it failed."""
+
+    def __call__(self, failure: StoreError | None = None) -> None:
+        """The read is over."""
 
 
 class StoreNotifications(Generic[T]):
@@ -31,7 +41,7 @@ class StoreNotifications(Generic[T]):
         store: MetadataStore,
         prefix: str,
         decode: Callable[[bytes], T],
-        changed: Callable[[T, Callable[[], None]], None],
+        changed: Callable[[T, Done], None],
         missed: Callable[[], None],
     ) -> None:
         self._store = store
@@ -43,8 +53,10 @@ class StoreNotifications(Generic[T]):
         """The newest notification that was followed; None: all of them are to be skipped."""
         self._own: set[int] = set()
         """Notifications of this broker's own writes, which are in force already."""
-        self._lists: deque[tuple[list[str], Callable[[], None]]] = deque()
+        self._lists: deque[tuple[list[str] | StoreError, Then]] = deque()
         """Lists to follow, one after the other."""
+        self._failure: StoreError | None = None
+        """Why the list that is followed was not read, or what it names."""
 
     def skip(self) -> None:
         """Watch for notifications; those that are there now are about what is read anyway."""
@@ -58,21 +70,24 @@ class StoreNotifications(Generic[T]):
         if parent == self._path and name != self._name:
             self._own.add(self._number(name))
 
-    def catch_up(self, then: Callable[[], None]) -> None:
-        """Follow what is there now, then call `then`."""
+    def catch_up(self, then: Then) -> None:
+        """Follow what is there now, then call `then`; with an error if not all of it could be read."""
         self._store.children(self._path, partial(self._listed, then))
 
     def _notified(self, change: WatchEvent, path: str) -> None:
-        self._store.children(self._path, partial(self._listed, lambda: None), self._notified)
+        self._store.children(self._path, partial(self._listed, lambda _: None), self._notified)
 
-    def _listed(self, then: Callable[[], None], names: list[str] | StoreError) -> None:
+    def _listed(self, then: Then, names: list[str] | StoreError) -> None:
         """An error ends in a new session, which reads everything again."""
-        self._lists.append((names if isinstance(names, list) else [], then))
+        self._lists.append((names, then))
         if len(self._lists) == 1:
             self._follow_next()
 
     def _follow_next(self) -> None:
         names, _ = self._lists[0]
+        self._failure = None
+        if isinstance(names, StoreError):
+            self._failure, names = names, []
         numbers = sorted(map(self._number, names))
         applied, newest = self._applied, numbers[-1] if numbers else -1
         self._applied = newest if applied is None else max(applied, newest)
@@ -88,20 +103,29 @@ class StoreNotifications(Generic[T]):
         each_at_once(
             foreign,
             partial(self._read, things),
-            lambda: each_at_once(things, self._changed, self._followed),
+            lambda: each_at_once(things, self._read_changed, self._followed),
         )
+
+    def _read_changed(self, thing: T, done: Done) -> None:
+        def read(failure: StoreError | None = None) -> None:
+            self._failure = self._failure or failure
+            done()
+
+        self._changed(thing, read)
 
     def _followed(self) -> None:
         _, then = self._lists.popleft()
-        then()
+        then(self._failure)
         if self._lists:
             self._follow_next()
 
-    def _read(self, things: dict[T, None], number: int, done: Callable[[], None]) -> None:
+    def _read(self, things: dict[T, None], number: int, done: Done) -> None:
         def read(node: Znode | StoreError) -> None:
             try:
                 if isinstance(node, Znode):
                     things[self._decode(node.data)] = None
+                elif node.kind is not StoreFailure.NO_NODE:
+                    self._failure = node
             except ValueError as undecodable:
                 log.error("skipped a node of the metadata store: %s", undecodable)
             done()
@@ -116,12 +140,12 @@ class StoreNotifications(Generic[T]):
 
 
 def each_at_once(
-    things: Collection[T], act: Callable[[T, Callable[[], None]], None], then: Callable[[], None]
+    things: Collection[T], act: Callable[[T, Done], None], then: Callable[[], None]
 ) -> None:
     """Act on all of them at once; call `then` when the last one is done."""
     left = len(things)
 
-    def done() -> None:
+    def done(failure: StoreError | None = None) -> None:
         nonlocal left
         left -= 1
         if not left:

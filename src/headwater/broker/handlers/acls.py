@@ -8,6 +8,7 @@ from headwater.broker.acl_changes import AclChanges, AclEdit, Outcomes
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
+from headwater.controller.store.metadata_store import StoreError
 from headwater.errors import E, KafkaError
 from headwater.security.acls import (
     CLUSTER_NAME,
@@ -183,8 +184,17 @@ def handle_delete_acls(context: Context, request: Request, body: DeleteAclsReque
         acls = _acls(context)
     except KafkaError as refused:
         request.reply_in_turns(refuse_deletions(request, body, refused.code, refused.message))
-    else:
-        acls.catch_up(lambda: request.reply_in_turns(_delete(context, request, body, acls)))
+        return
+
+    def delete(failure: StoreError | None) -> None:
+        if failure is None and not acls.loading:
+            request.reply_in_turns(_delete(context, request, body, acls))
+            return
+        why = failure or "this broker is reading all ACLs"
+        said = f"the metadata store could not be read ({why}): try again"
+        request.reply_in_turns(refuse_deletions(request, body, E.REQUEST_TIMED_OUT, said))
+
+    acls.catch_up(delete)
 
 
 def _delete(
