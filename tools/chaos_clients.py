@@ -1,12 +1,15 @@
 """confluent-kafka's clients for chaos runs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 PATIENCE_S = 60.0
+PLAIN_TEXT: Mapping[str, str] = MappingProxyType({})
+"""The settings of security of a client that needs none."""
 CONFLUENT_QUICK: dict[str, str | int] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 50,
@@ -18,7 +21,9 @@ CONFLUENT_QUICK: dict[str, str | int] = {
 
 
 @contextmanager
-def partition_reader(bootstrap: str) -> Iterator[Consumer]:
+def partition_reader(
+    bootstrap: str, security: Mapping[str, str] = PLAIN_TEXT
+) -> Iterator[Consumer]:
     """A consumer for `contents`."""
     consumer = Consumer(
         {
@@ -28,6 +33,7 @@ def partition_reader(bootstrap: str) -> Iterator[Consumer]:
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
             "auto.offset.reset": "earliest",
+            **security,
             **CONFLUENT_QUICK,
         }
     )

@@ -4,6 +4,7 @@ import contextlib
 import random
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -13,7 +14,13 @@ from confluent_kafka.cimpl import NewTopic
 import headwater
 import headwater.errors
 from headwater.model import TopicPartition
-from tools.chaos_clients import CONFLUENT_QUICK, PATIENCE_S, contents, partition_reader
+from tools.chaos_clients import (
+    CONFLUENT_QUICK,
+    PATIENCE_S,
+    PLAIN_TEXT,
+    contents,
+    partition_reader,
+)
 
 PARTITIONS = 3
 
@@ -34,6 +41,7 @@ class RecreatedTopic:
         *,
         replicas: int = 1,
         patience_s: float = PATIENCE_S,
+        security: Mapping[str, str] = PLAIN_TEXT,
     ) -> None:
         self.count = 0
         self.problems: list[str] = []
@@ -45,11 +53,13 @@ class RecreatedTopic:
         """Set while the topic exists and is not being deleted."""
         self._lock = threading.Lock()
         self._random = randomness
-        self._bootstrap = bootstrap
+        self._clients = {"bootstrap.servers": bootstrap, **security, **CONFLUENT_QUICK}
+        self._security = security
         self._replicas = replicas
         self._patience_s = patience_s
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, **CONFLUENT_QUICK})
-        self._own_admin = headwater.Admin(bootstrap_servers=bootstrap)
+        self._admin = AdminClient(dict(self._clients))
+        own: dict[str, Any] = {name.replace(".", "_"): value for name, value in security.items()}
+        self._own_admin = headwater.Admin(bootstrap_servers=bootstrap, **own)
         self._topic_id: bytes | None = None
         self._starts: dict[int, int] = {}
         self._stop = threading.Event()
@@ -69,12 +79,11 @@ class RecreatedTopic:
             life = self._written_lives[number] = self.life
             producer = Producer(
                 {
-                    "bootstrap.servers": self._bootstrap,
+                    **self._clients,
                     "acks": "all",
                     "enable.idempotence": number == 0,
                     "linger.ms": 1,
                     "message.timeout.ms": 5000,
-                    **CONFLUENT_QUICK,
                 }
             )
             # librdkafka may fail an idempotent producer whose topic was deleted.
@@ -202,7 +211,7 @@ class RecreatedTopic:
 
     def read(self, bootstrap: str) -> dict[tuple[int, int], bytes]:
         """Return every record, by partition and offset."""
-        with partition_reader(bootstrap) as reader:
+        with partition_reader(bootstrap, self._security) as reader:
             return {
                 (partition, offset): value
                 for partition in range(PARTITIONS)

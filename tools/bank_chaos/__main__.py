@@ -14,12 +14,12 @@ import tempfile
 from pathlib import Path
 
 from tools.bank_chaos.run import BankPlan, run_bank
-from tools.cluster_chaos.options import parse_options
+from tools.cluster_chaos.options import option_parser
 
 
 def main() -> int:
     """Run, print a summary for each seed; 1 if a promise was broken."""
-    options = parse_options("python -m tools.bank_chaos", __doc__)
+    options = option_parser("python -m tools.bank_chaos", __doc__).parse_args()
     broken = transfers = 0
     first = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     for seed in range(first, first + options.seeds):

@@ -12,6 +12,7 @@ from headwater.errors import KafkaError
 from headwater.model import TopicPartition
 from tools.chaos_clients import CONFLUENT_QUICK
 from tools.client_chaos import QUICK
+from tools.cluster_chaos.access import Access
 from tools.cluster_chaos.history import History, Written
 
 SESSION_TIMEOUT_MS = 10_000
@@ -65,11 +66,11 @@ class OwnMember:
     """A consumer of ours that commits what it has read."""
 
     def __init__(
-        self, bootstrap: str, group: str, name: str, topics: list[str], history: History
+        self, access: Access, group: str, name: str, topics: list[str], history: History
     ) -> None:
         self._notes = _Notes(group, name, history)
         self._consumer = headwater.Consumer(
-            bootstrap_servers=bootstrap, client_id=name, group_id=group,
+            **access.own, client_id=name, group_id=group,
             auto_offset_reset="earliest", enable_auto_commit=False,
             session_timeout_ms=SESSION_TIMEOUT_MS, heartbeat_interval_ms=500, **QUICK,
         )  # fmt: skip
@@ -104,12 +105,12 @@ class ConfluentMember:
     """A consumer of confluent-kafka that commits what it has read."""
 
     def __init__(
-        self, bootstrap: str, group: str, name: str, topics: list[str], history: History
+        self, access: Access, group: str, name: str, topics: list[str], history: History
     ) -> None:
         self._notes = _Notes(group, name, history)
         self._consumer = confluent_kafka.Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                **access.confluent,
                 "client.id": name,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
@@ -155,9 +156,9 @@ class CommitWatch:
     """Asks for the committed offsets of groups again and again."""
 
     def __init__(
-        self, bootstrap: str, groups: list[str], places: list[TopicPartition], history: History
+        self, access: Access, groups: list[str], places: list[TopicPartition], history: History
     ) -> None:
-        self._admin = headwater.Admin(bootstrap_servers=bootstrap, **QUICK)
+        self._admin = headwater.Admin(**access.own, **QUICK)
         self._groups, self._places = groups, places
         self._history = history
         for group in groups:

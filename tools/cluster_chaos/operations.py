@@ -3,12 +3,13 @@
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import headwater
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
 from tools.client_chaos import QUICK
+from tools.cluster_chaos.access import Access
 from tools.cluster_chaos.history import History
 from tools.recreated_topic import RecreatedTopic
 
@@ -20,18 +21,16 @@ class Operator:
 
     def __init__(
         self,
-        bootstrap: str,
+        access: Access,
         moved: list[TopicPartition],
         brokers: list[int],
         recreated: RecreatedTopic,
-        change_member: Callable[[], None],
+        works: Mapping[str, Callable[[], object]],
         history: History,
         chance: random.Random,
     ) -> None:
         self.done: Counter[str] = Counter()
-        self._admin = headwater.Admin(
-            bootstrap_servers=bootstrap, default_api_timeout_ms=20_000, **QUICK
-        )
+        self._admin = headwater.Admin(**access.own, default_api_timeout_ms=20_000, **QUICK)
         self._moved, self._brokers = moved, brokers
         self._history, self._chance = history, chance
         self._works: dict[str, Callable[[], object]] = {
@@ -39,7 +38,7 @@ class Operator:
             "reassignment": self._move,
             "topic recreated": recreated.again,
             "topic truncated": recreated.truncate,
-            "member changed": change_member,
+            **works,
         }
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="operator", daemon=True)

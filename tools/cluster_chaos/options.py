@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 
-def parse_options(prog: str, description: str | None) -> argparse.Namespace:
-    """Parse the command line."""
+def option_parser(prog: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser of the options that all runs have."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--seed", type=int, help="the first seed; any by default")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds to run")
@@ -15,4 +15,4 @@ def parse_options(prog: str, description: str | None) -> argparse.Namespace:
     )
     parser.add_argument("--kinds", help="only these kinds of faults, with commas between them")
     parser.add_argument("--folder", type=Path, help="keep histories and files here")
-    return parser.parse_args()
+    return parser

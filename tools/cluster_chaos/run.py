@@ -16,9 +16,20 @@ from headwater.processes.child import NotStarted
 from headwater.testing import Cluster
 from tools.chaos_clients import contents, partition_reader
 from tools.client_chaos import QUICK
+from tools.cluster_chaos.access import (
+    OPERATOR,
+    READER,
+    SECURED_SETTINGS,
+    WRITER,
+    Access,
+    Users,
+    grant_rights,
+    secure_folder,
+)
 from tools.cluster_chaos.checker import Findings, check
 from tools.cluster_chaos.disk_audit import audit, producers_of
 from tools.cluster_chaos.faults import FAULTS, Target
+from tools.cluster_chaos.guest import Guest
 from tools.cluster_chaos.history import History, Written, read_history
 from tools.cluster_chaos.members import CommitWatch, ConfluentMember, Member, OwnMember
 from tools.cluster_chaos.nemesis import Nemesis
@@ -32,6 +43,8 @@ SESSION_TIMEOUT_MS = 2000
 HEAL_TIMEOUT_S = 120.0
 ALONE = 0.25
 """How often a fault comes to a cluster that is in sync, and has to be survived."""
+UNAWARE = ("isolate", "cut from store")
+"""Faults after which a broker does not know that others lead."""
 MOVED = "moved"
 PARTITIONS = {"orders": 3, "payments": 2, MOVED: 2}
 """Written to by our producers, by confluent-kafka's, by both."""
@@ -86,6 +99,8 @@ class Plan:
     """The kinds of faults; by default all."""
     once: bool = False
     """Each kind once and alone, however long that takes."""
+    secured: bool = False
+    """Whether all connections have TLS, both ends certificates, and users ACLs."""
 
 
 def run(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _: None) -> Report:
@@ -98,24 +113,31 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _: None) 
         preloaded(folder) as shim,
         running_store(folder / "store", zookeeper=plan.zookeeper) as store,
     ):
-        cluster = Cluster(3, SETTINGS, zookeeper=store.address, data_dir=folder / "brokers")
+        brokers = folder / "brokers"
+        secure = secure_folder(brokers / "tls") if plan.secured else None
+        settings = SETTINGS | SECURED_SETTINGS if plan.secured else SETTINGS
+        cluster = Cluster(3, settings, zookeeper=store.address, data_dir=brokers, tls=plan.secured)
         with cluster:
             chance = random.Random(plan.seed)
             replicas: dict[TopicPartition, Sequence[int]] = {}
+            users = Users(cluster.bootstrap, secure)
+            operator = users.access(OPERATOR)
             _create_topics(cluster)
+            if plan.secured:
+                grant_rights(operator)
             target = Target(
                 cluster, store, shim, random.Random(chance.random()), list(PARTITIONS),
                 SESSION_TIMEOUT_MS / 1000,
             )  # fmt: skip
-            load = Load(cluster, history, chance)
+            load = Load(cluster, users, history, chance)
             nemesis = Nemesis(target, history, load.wait_for_survivors, plan.kinds)
             try:
                 _torment(plan, nemesis, load, tell)
                 load.stop_operator()
                 cluster.wait_until_in_sync(timeout_s=HEAL_TIMEOUT_S)
                 load.finish(report)
-                _read_back(cluster.bootstrap, history)
-                replicas = _replicas(cluster.bootstrap)
+                _read_back(operator, history)
+                replicas = _replicas(operator)
             except (TimeoutError, NotStarted, KafkaError) as failure:
                 report.problems.append(f"it did not heal: {failure}")
         history.close()
@@ -154,23 +176,24 @@ def _torment(plan: Plan, nemesis: Nemesis, load: "Load", tell: Callable[[str], N
 class Load:
     """All clients of a run."""
 
-    def __init__(self, cluster: Cluster, history: History, chance: random.Random) -> None:
-        self._cluster, self._history = cluster, history
+    def __init__(
+        self, cluster: Cluster, users: Users, history: History, chance: random.Random
+    ) -> None:
+        self._history = history
         self._names = count()
-        bootstrap = cluster.bootstrap
+        writer, operator = users.access(WRITER), users.access(OPERATOR)
+        self._reader, self._operator_access = users.access(READER), operator
 
         def seeded() -> random.Random:
             return random.Random(chance.random())
 
         self.writers: list[Writer] = [
-            OwnWriter(bootstrap, "own-1", "orders", history, seeded()),
-            OwnWriter(bootstrap, "own-2", "orders", history, seeded()),
-            OwnWriter(bootstrap, "own-3", MOVED, history, seeded()),
-            ConfluentWriter(bootstrap, "confluent-1", "payments", history, seeded()),
-            ConfluentWriter(bootstrap, "confluent-2", MOVED, history, seeded()),
-            ConfluentWriter(
-                bootstrap, "confluent-3", "payments", history, seeded(), idempotent=False
-            ),
+            OwnWriter(writer, "own-1", "orders", history, seeded()),
+            OwnWriter(writer, "own-2", "orders", history, seeded()),
+            OwnWriter(writer, "own-3", MOVED, history, seeded()),
+            ConfluentWriter(writer, "confluent-1", "payments", history, seeded()),
+            ConfluentWriter(writer, "confluent-2", MOVED, history, seeded()),
+            ConfluentWriter(writer, "confluent-3", "payments", history, seeded(), idempotent=False),
         ]
         self.groups: dict[str, tuple[type[OwnMember] | type[ConfluentMember], list[Member]]] = {
             "own": (OwnMember, []),
@@ -179,12 +202,19 @@ class Load:
         for group in self.groups:
             self._join(group)
             self._join(group)
-        self._watch = CommitWatch(bootstrap, list(self.groups), _places(), history)
-        self._recreated = RecreatedTopic(bootstrap, seeded(), replicas=3, patience_s=HEAL_TIMEOUT_S)
+        self._watch = CommitWatch(self._reader, list(self.groups), _places(), history)
+        self._recreated = RecreatedTopic(
+            operator.bootstrap, seeded(), replicas=3, patience_s=HEAL_TIMEOUT_S,
+            security=operator.security,
+        )  # fmt: skip
+        works: dict[str, Callable[[], object]] = {"member changed": self._change_member}
+        self._guest = Guest(users, cluster, seeded()) if users.secured else None
+        if self._guest is not None:
+            works |= self._guest.works
         self._operator = Operator(
-            bootstrap,
+            operator,
             [TopicPartition(MOVED, number) for number in range(PARTITIONS[MOVED])],
-            cluster.broker_ids, self._recreated, self._change_member, history, seeded(),
+            cluster.broker_ids, self._recreated, works, history, seeded(),
         )  # fmt: skip
 
     @property
@@ -194,7 +224,7 @@ class Load:
     def _join(self, group: str) -> None:
         kind, members = self.groups[group]
         name = f"{group}-member-{next(self._names)}"
-        members.append(kind(self._cluster.bootstrap, group, name, list(PARTITIONS), self._history))
+        members.append(kind(self._reader, group, name, list(PARTITIONS), self._history))
 
     def _change_member(self) -> None:
         """One comes, another leaves."""
@@ -209,13 +239,14 @@ class Load:
     def wait_for_survivors(self, kind: str) -> None:
         """Wait for those whose partitions have three replicas.
 
-        An isolated broker tells its clients that it leads; librdkafka may believe it for long.
+        A broker that hears nothing from its store tells its clients that it leads. librdkafka may ask
+        no other broker for long, if this one led all that it writes to.
         """
         self._wait_for_writers(
             [
                 writer
                 for writer in self.writers
-                if writer.topic != MOVED and (kind != "isolate" or isinstance(writer, OwnWriter))
+                if writer.topic != MOVED and (kind not in UNAWARE or isinstance(writer, OwnWriter))
             ]
         )
 
@@ -239,6 +270,8 @@ class Load:
         for writer in self.writers:
             writer.finish(HEAL_TIMEOUT_S)
         self._recreated.finish()
+        if self._guest is not None:
+            report.problems += self._guest.finish()
         try:
             self._finish_recreated(report)
             self._finish_groups()
@@ -250,11 +283,11 @@ class Load:
 
     def _finish_recreated(self, report: Report) -> None:
         report.recreated_records = len(self._recreated.acknowledged)
-        there = self._recreated.read(self._cluster.bootstrap)
+        there = self._recreated.read(self._operator_access.bootstrap)
         report.problems += self._recreated.check(there)
 
     def _finish_groups(self) -> None:
-        ends = _ends(self._cluster.bootstrap)
+        ends = _ends(self._operator_access)
         for group in self.groups:
             self._wait_for_commits(group, ends)
 
@@ -283,13 +316,13 @@ def _places() -> list[TopicPartition]:
     ]
 
 
-def _ends(bootstrap: str) -> Mapping[TopicPartition, int]:
-    with headwater.Admin(bootstrap_servers=bootstrap, **QUICK) as admin:
+def _ends(access: Access) -> Mapping[TopicPartition, int]:
+    with headwater.Admin(**access.own, **QUICK) as admin:
         return admin.end_offsets(_places())
 
 
-def _read_back(bootstrap: str, history: History) -> None:
-    with partition_reader(bootstrap) as reader:
+def _read_back(access: Access, history: History) -> None:
+    with partition_reader(access.bootstrap, access.security) as reader:
         for topic, partition in _places():
             for offset, value in contents(reader, topic, partition).items():
                 history.note(
@@ -298,10 +331,10 @@ def _read_back(bootstrap: str, history: History) -> None:
                 )  # fmt: skip
 
 
-def _replicas(bootstrap: str) -> dict[TopicPartition, Sequence[int]]:
+def _replicas(access: Access) -> dict[TopicPartition, Sequence[int]]:
     """The replicas of every partition, once no move is under way."""
     deadline = time.monotonic() + HEAL_TIMEOUT_S
-    with headwater.Admin(bootstrap_servers=bootstrap, **QUICK) as admin:
+    with headwater.Admin(**access.own, **QUICK) as admin:
         while admin.list_reassignments():
             if time.monotonic() > deadline:
                 raise TimeoutError("a reassignment does not end")

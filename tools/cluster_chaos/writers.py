@@ -13,6 +13,7 @@ from headwater.client.producer.futures import RecordMetadata
 from headwater.errors import KafkaError
 from tools.chaos_clients import CONFLUENT_QUICK
 from tools.client_chaos import QUICK
+from tools.cluster_chaos.access import Access
 from tools.cluster_chaos.history import History, Written
 
 KEYS = 12
@@ -96,13 +97,13 @@ class OwnWriter:
     """An idempotent producer of ours."""
 
     def __init__(
-        self, bootstrap: str, name: str, topic: str, history: History, chance: random.Random
+        self, access: Access, name: str, topic: str, history: History, chance: random.Random
     ) -> None:
         self.name = name
         self.topic = topic
         self._numbers = _Numbers(name, topic, history, chance)
         self._producer = headwater.Producer(
-            bootstrap_servers=bootstrap, client_id=name, linger_ms=2,
+            **access.own, client_id=name, linger_ms=2,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS, max_block_ms=DELIVERY_TIMEOUT_MS, **QUICK,
         )  # fmt: skip
         self._stop = threading.Event()
@@ -157,7 +158,7 @@ class ConfluentWriter:
 
     def __init__(
         self,
-        bootstrap: str,
+        access: Access,
         name: str,
         topic: str,
         history: History,
@@ -170,7 +171,7 @@ class ConfluentWriter:
         self._numbers = _Numbers(name, topic, history, chance)
         self._producer = confluent_kafka.Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **access.confluent,
                 "client.id": name,
                 "acks": "all",
                 "enable.idempotence": idempotent,
