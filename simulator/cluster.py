@@ -39,6 +39,7 @@ class Cluster:
         brokers: int = 1,
         remote_store: bool = False,
         session_ms: int = 0,
+        protocol: str = "PLAINTEXT",
     ) -> None:
         self.seed = seed
         self.trace = Trace(keep=keep_trace)
@@ -57,7 +58,7 @@ class Cluster:
         self.nodes = [
             Node(
                 self.scheduler, self.network, seed, settings or {}, slowest_thread_ms, number,
-                open_store,
+                open_store, protocol,
             )
             for number in range(1, brokers + 1)
         ]  # fmt: skip
@@ -65,15 +66,17 @@ class Cluster:
         self.clients = SimLoop(self.scheduler, "clients")  # type: ignore[abstract]
         self.client_loops: list[SimLoop] = []
         """Clients that run as their own processes."""
+        self.login: Callable[[str], dict[str, Any]] = lambda _: {}
+        """The settings with which the client on a host logs in."""
         self.auditing = False
         """Whether ordinary clients are kept out during the audit after a power failure."""
-        self._log = _Complaints(self.scheduler, self.nodes)
+        self.log = _Complaints(self.scheduler, self.nodes)
 
     def __enter__(self) -> "Cluster":
         # Garbage collection runs at moments that no seed decides, and would run finalizers of
         # clients.
         gc.disable()
-        self._log.attach()
+        self.log.attach()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,7 +85,7 @@ class Cluster:
             node.crash()
         for loop in [self.clients, *self.client_loops]:
             loop.kill()
-        self._log.detach()
+        self.log.detach()
 
     def run(self, work: Coroutine[Any, Any, Any], limit_s: float = 600.0) -> Any:
         """Run the world until a client's coroutine ends."""
@@ -124,6 +127,7 @@ class _Complaints(logging.Handler):
         super().__init__(logging.ERROR)
         self._scheduler = scheduler
         self._nodes = nodes
+        self._secret: str | None = None
         self._before: tuple[int, bool] = (logging.NOTSET, True)
 
     def attach(self) -> None:
@@ -134,6 +138,12 @@ class _Complaints(logging.Handler):
         product.propagate = False
         product.addHandler(self)
 
+    def search(self, secret: str) -> None:
+        """Take every line of the log from now on, and complain of those with this text."""
+        self._secret = secret
+        self.setLevel(logging.DEBUG)
+        logging.getLogger("headwater").setLevel(logging.DEBUG)
+
     def detach(self) -> None:
         """Restore the log."""
         product = logging.getLogger("headwater")
@@ -142,6 +152,10 @@ class _Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Handle one line of the log."""
+        if self._secret is not None and self._secret in self.format(record):
+            self._scheduler.complain(f"S4: a line of the log has a password: {record.getMessage()}")
+        if record.levelno < logging.ERROR:
+            return
         self._scheduler.trace.note(f"log: {record.getMessage()}")
         failure = record.exc_info[1] if record.exc_info else None
         if failure is not None and not _of_the_disk(failure):

@@ -38,6 +38,7 @@ from simulator.cluster_plan import ClusterPlan
 from simulator.cluster_run import ClusterVerdict, simulate_cluster
 from simulator.planting import ClusterBug
 from simulator.randomness import stream
+from simulator.security.bugs import SECURITY_BUGS
 from simulator.transaction_bugs import TRANSACTION_BUGS
 
 
@@ -452,8 +453,8 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
     "E3": ClusterBug(_nobody_is_eligible, _ALONE, ("follower", "leader"), (1000, 3500), _ELIGIBLE),
     "B42": ClusterBug(_leader_alone_commits, ("crash", "isolate", "one-way cut")),
     **TRANSACTION_BUGS,
+    **SECURITY_BUGS,
 }  # fmt: skip
-"""B36 is of access rights, which simulated clusters do not have."""
 
 
 def simulate_buggy_cluster(seed: int, name: str) -> ClusterVerdict:

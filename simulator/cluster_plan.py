@@ -19,6 +19,8 @@ FEWEST, MOST = 5, 9
 
 WITHOUT_TRANSACTIONS = 7
 """One seed of seven has no transactions."""
+SECURED = 10
+"""In one seed of ten clients log in."""
 
 BROKERS = ("leader", "leader", "follower", "controller", "coordinator", "any")
 """The targets of troubles; a role is resolved when the trouble begins."""
@@ -115,6 +117,8 @@ class ClusterPlan:
     """How many members transform records in transactions."""
     old_protocol: float = 0.0
     """The share of transactional processes that know no transaction.version."""
+    secured: bool = False
+    """Whether clients log in, with rights, passwords and quotas that change."""
 
     @classmethod
     def of(cls, seed: int) -> "ClusterPlan":
@@ -148,6 +152,7 @@ class ClusterPlan:
             transactions=chance.choice((3, 5, 8)),
             transformers=chance.choice((0, 1, 1, 2)) if transacts else 0,
             old_protocol=chance.choice((0.0, 0.5, 0.5, 1.0)),
+            secured=seed % SECURED == SECURED - 1,
         )
 
 

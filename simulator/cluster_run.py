@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headwater.client.admin.topics import NewTopic
 from headwater.client.consumer.consumer import Consumer
+from headwater.controller.store.tree import Edit
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition, Uuid
 from simulator.cluster import Cluster
@@ -15,10 +16,13 @@ from simulator.committed import Committed, CommittedLogs, Key, LogView
 from simulator.fleet import Fleet
 from simulator.invariants import Promises
 from simulator.loop import Stuck
+from simulator.randomness import stream
+from simulator.security.acl_history import LAG_US
+from simulator.security.run import SecurityRun
+from simulator.security.users import OF, PROTOCOL, Users
 from simulator.store_checks import StoreChecks, StoreView
 from simulator.transaction_run import DRAFTS, PARTITIONS, STUCK_S, TransactionRun
 from simulator.workload.real_clients import (
-    OPTIONS,
     PATIENCE_MS,
     RealAdmin,
     RealClient,
@@ -87,6 +91,9 @@ def simulate_cluster(
         settings |= IDLE_SETTINGS
     for key in REPLICATED:
         settings[key] = str(plan.brokers)
+    users = Users(stream(seed, "users")) if plan.secured else None
+    if users is not None:
+        settings |= users.broker_settings()
     with Cluster(
         seed,
         settings,
@@ -95,8 +102,9 @@ def simulate_cluster(
         keep_trace=keep_trace,
         brokers=plan.brokers,
         session_ms=SESSION_MS,
+        protocol=PROTOCOL if plan.secured else "PLAINTEXT",
     ) as cluster:
-        run = _ClusterRun(cluster, plan)
+        run = _ClusterRun(cluster, plan, users)
         try:
             run.play()
         except Stuck as stuck:
@@ -122,7 +130,7 @@ class _Broken(Exception):
 class _ClusterRun:
     """The script of a run."""
 
-    def __init__(self, cluster: Cluster, plan: ClusterPlan) -> None:
+    def __init__(self, cluster: Cluster, plan: ClusterPlan, users: Users | None) -> None:
         assert cluster.zookeeper is not None
         self._cluster = cluster
         self._plan = plan
@@ -132,7 +140,10 @@ class _ClusterRun:
         self._view = StoreView(cluster.zookeeper.tree)
         checks = StoreChecks(cluster.zookeeper.tree, complain)
         checks.on_registration, checks.on_in_sync = self._logs.registered, self._in_sync_stored
+        self._security = SecurityRun(cluster, self.promises, users) if users is not None else None
         cluster.zookeeper.on_edit = checks.edited
+        if self._security is not None:
+            cluster.zookeeper.on_edit = _both(checks.edited, self._security.edited)
         self._void = False
         """Whether only a machine that lost power has the records of a partition."""
         self._ends: dict[Key, int] = {}
@@ -158,6 +169,7 @@ class _ClusterRun:
 
     def _play(self) -> None:
         self._start_all()
+        self._found_security()
         self._create_topics()
         self._begin_clients()
         recreators = [self._begin(self._recreator())] if self._plan.recreated else []
@@ -168,6 +180,8 @@ class _ClusterRun:
         self._heal()
         self._until_well()
         self._fleet.calm = True
+        if self._security is not None:
+            self._security.calm()
         clients = [*self._fleet.producers, *self._transactions.transactors, *recreators]
         self._until(
             lambda: all(client.done for client in clients), HEAL_LIMIT_S,
@@ -175,13 +189,12 @@ class _ClusterRun:
         )  # fmt: skip
         self._until(self._all_read, HEAL_LIMIT_S, lambda: f"L3: {self._unread()}")
         transactions = self._transactions
-        self._until(
-            lambda: not transactions.hanging(), STUCK_S, lambda: f"L2: {transactions.hanging()}"
-        )
+        self._until_no_transaction_hangs()
         self._until(
             lambda: not transactions.unfollowed(), HEAL_LIMIT_S,
             lambda: f"L4: {transactions.unfollowed()}",
         )  # fmt: skip
+        self._end_security()
         self._stay_idle()
         if self._plan.idle_s:
             self._audit()
@@ -217,12 +230,60 @@ class _ClusterRun:
             self._void = True
         self._logs.in_sync(topic_id, at, complete)
 
+    def _until_no_transaction_hangs(self) -> None:
+        transactions = self._transactions
+        self._until(
+            lambda: not transactions.hanging(), STUCK_S, lambda: f"L2: {transactions.hanging()}"
+        )
+
+    # -- users and rights
+
+    def _found_security(self) -> None:
+        """Give the clients their rights, and wait until every broker knows them."""
+        if self._security is None:
+            return
+        founder = self._security.founder()
+        founder.begin()
+        self._until(lambda: founder.done, START_LIMIT_S, "S2: nobody gets rights")
+        self._rest(LAG_US / 1e6)
+
+    def _end_security(self) -> None:
+        """Give the tenants all rights: they must be served, and no change may be lost."""
+        security = self._security
+        if security is None:
+            return
+        security.stop_wardens()
+        self._until(
+            lambda: not security.still_ruling(), HEAL_LIMIT_S,
+            lambda: f"L4: {security.still_ruling()} do not stop",
+        )  # fmt: skip
+        restorer = security.restorer()
+        restorer.begin()
+        self._until(lambda: restorer.done, HEAL_LIMIT_S, "S2: nobody gets their rights back")
+        self._until(
+            lambda: not security.unserved(), HEAL_LIMIT_S,
+            lambda: f"L4: not served, though it is allowed: {security.unserved()}",
+        )  # fmt: skip
+        self._until(
+            lambda: not security.differences(), HEAL_LIMIT_S,
+            lambda: f"S3: {security.differences()} have other ACLs than the store",
+        )  # fmt: skip
+        security.stop()
+        self._until(
+            lambda: not security.unfinished(), HEAL_LIMIT_S,
+            lambda: f"L4: {security.unfinished()} do not stop",
+        )  # fmt: skip
+        self._until_no_transaction_hangs()
+
     # -- waiting
 
     def _stay_idle(self) -> None:
+        self._rest(self._plan.idle_s)
+
+    def _rest(self, time_s: float) -> None:
         scheduler = self._cluster.scheduler
-        until_us = scheduler.now_us + self._plan.idle_s * 1_000_000
-        self._until(lambda: scheduler.now_us >= until_us, self._plan.idle_s + 1, "no time passes")
+        until_us = scheduler.now_us + int(time_s * 1_000_000)
+        self._until(lambda: scheduler.now_us >= until_us, time_s + 1, "no time passes")
 
     def _until(
         self, done: Callable[[], bool], limit_s: float, why: "str | Callable[[], str]"
@@ -287,7 +348,7 @@ class _ClusterRun:
 
     def _create_topics(self) -> None:
         topics = [ORDERS, CLICKS, *([EVENTS] if self._plan.recreated else [])]
-        more = self._transactions.topics
+        more = [*self._transactions.topics, *(OF.values() if self._plan.secured else ())]
 
         async def create(admin: RealAdmin) -> None:
             for name in (*topics, *more):
@@ -310,6 +371,8 @@ class _ClusterRun:
             self._fleet.add_producer(topic, self._plan.records, self._plan.pause_ms)
         self._reader = self._fleet.add_readers(ORDERS, self._plan.members)
         self._transactions.begin(ORDERS, _partitions(ORDERS))
+        if self._security is not None:
+            self._security.begin()
 
     def _recreator(self) -> RealAdmin:
         async def recreate(admin: RealAdmin) -> None:
@@ -424,7 +487,7 @@ class _Auditor(RealClient):
     async def run(self) -> None:
         """Read every watched topic from its start to its end, and the committed offsets."""
         consumer = Consumer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, group_id="group",
+            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(), group_id="group",
             enable_auto_commit=False, auto_offset_reset="earliest",
             default_api_timeout_ms=PATIENCE_MS,
         )  # fmt: skip
@@ -463,6 +526,14 @@ class _Auditor(RealClient):
             offset = found.get(at)
             if books.asked >= 0:
                 books.audit(-1 if offset is None else offset.offset)
+
+
+def _both(first: Callable[[Edit], None], second: Callable[[Edit], None]) -> Callable[[Edit], None]:
+    def edited(edit: Edit) -> None:
+        first(edit)
+        second(edit)
+
+    return edited
 
 
 def _partitions(name: str) -> int:

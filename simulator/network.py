@@ -14,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 from ssl import SSLContext
-from typing import Any
+from typing import Any, Protocol
 from zlib import crc32
 
 from headwater.seams.accepting import Acceptor
@@ -31,6 +31,16 @@ CONNECT_TRIES = 127
 """Linux gives up on a connection after about two minutes."""
 STEP_US = 50
 """Arrivals fall on multiples of this, so that some of them share a tick."""
+
+
+class Tap(Protocol):
+    """Hears what processes read and write, and changes nothing."""
+
+    def received(self, reader: "SimTransport", data: bytes) -> None:
+        """A process is about to read this."""
+
+    def sent(self, writer: "SimTransport", data: bytes) -> None:
+        """A process has written this."""
 
 
 class _Listener:
@@ -68,6 +78,8 @@ class SimTransport(asyncio.Transport):
         self._paused_writing = False
         self._closing = False
         self._lost = False
+        self.accepted = False
+        """Whether the process at this end listened, and did not connect."""
         self.unplugged = False
         """Whether the machine at this end lost power."""
         self.stalled: list[Callable[[], None]] | None = None
@@ -91,6 +103,8 @@ class SimTransport(asyncio.Transport):
         """Send bytes; they are copied."""
         if self._closing or not data:
             return
+        if self._network.tap is not None:
+            self._network.tap.sent(self, bytes(data))
         self._network.send(self, bytes(data))
         self._under_way += len(data)
         if self._under_way > HIGH_WATER and not self._paused_writing:
@@ -170,6 +184,8 @@ class SimTransport(asyncio.Transport):
             room = memoryview(protocol.get_buffer(len(piece)))
             size = min(len(room), len(piece))
             room[:size] = piece[:size]
+            if self._network.tap is not None:
+                self._network.tap.received(self, bytes(piece[:size]))
             protocol.buffer_updated(size)
             return size
         assert isinstance(protocol, asyncio.Protocol)
@@ -205,6 +221,7 @@ class SimNetwork:
     ) -> None:
         self._split = split
         """The numbers, among those from 0 to 1, that let a message arrive in two pieces."""
+        self.tap: Tap | None = None
         self.listeners: dict[tuple[str, int], _Listener] = {}
         self._scheduler = scheduler
         self._chance = chance
@@ -243,7 +260,7 @@ class SimNetwork:
             raise ConnectionResetError(104, "connection reset")
         near = SimTransport(self, loop, (host, port))
         far = SimTransport(self, listener.loop, (_address(loop.host), self._free_port()))
-        near.peer, far.peer = far, near
+        near.peer, far.peer, far.accepted = far, near, True
         self._ends[near] = self._ends[far] = None
         near.protocol, far.protocol = factory(), accepted
         listener.loop.call_soon(far.protocol.connection_made, far)

@@ -81,6 +81,7 @@ class Node:
         slowest_thread_ms: int = 20,
         node_id: int = 1,
         open_store: OpenStore = LocalStore.open,
+        protocol: str = "PLAINTEXT",
     ) -> None:
         self.host = host_of(node_id)
         self.open_store = open_store
@@ -88,7 +89,7 @@ class Node:
         self.network = network
         self.seed = seed
         self.slowest_thread_ms = slowest_thread_ms
-        own = {"node.id": str(node_id), "listeners": f"PLAINTEXT://{self.host}:{PORT}"}
+        own = {"node.id": str(node_id), "listeners": f"{protocol}://{self.host}:{PORT}"}
         self.settings = BrokerSettings.load(None, {**SETTINGS, **own, **settings})
         self.disk = Disk()
         for path in self.settings.log_dirs:

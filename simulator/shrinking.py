@@ -50,6 +50,18 @@ def _smaller(plan: ClusterPlan) -> Iterator[ClusterPlan]:
         yield replace(plan, troubles=troubles[half:])
     for index in range(len(troubles)):
         yield replace(plan, troubles=troubles[:index] + troubles[index + 1 :])
+    yield from _with_fewer_clients(plan)
+    if plan.cold or plan.short:
+        yield replace(plan, cold=0.0, short=0.0)
+    if plan.records > 3:
+        yield replace(plan, records=plan.records // 2)
+    if plan.transactors and plan.transactions > 1:
+        yield replace(plan, transactions=plan.transactions // 2)
+
+
+def _with_fewer_clients(plan: ClusterPlan) -> Iterator[ClusterPlan]:
+    if plan.secured:
+        yield replace(plan, secured=False)
     if plan.recreated:
         yield replace(plan, recreated=False)
     if plan.transactors:
@@ -62,9 +74,3 @@ def _smaller(plan: ClusterPlan) -> Iterator[ClusterPlan]:
         yield replace(plan, members=plan.members - 1)
     if plan.producers > 1:
         yield replace(plan, producers=plan.producers - 1)
-    if plan.cold or plan.short:
-        yield replace(plan, cold=0.0, short=0.0)
-    if plan.records > 3:
-        yield replace(plan, records=plan.records // 2)
-    if plan.transactors and plan.transactions > 1:
-        yield replace(plan, transactions=plan.transactions // 2)

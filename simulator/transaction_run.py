@@ -22,7 +22,7 @@ from simulator.randomness import stream
 from simulator.store_checks import StoreView
 from simulator.trace import Trace
 from simulator.transaction_books import Contents, TransactionBooks
-from simulator.workload.real_clients import OPTIONS, PATIENCE_MS, RealClient
+from simulator.workload.real_clients import PATIENCE_MS, RealClient
 from simulator.workload.transactional import (
     CommittedReader,
     TransactionalClient,
@@ -311,7 +311,7 @@ class _TransactionAuditor(RealClient):
 
     def _consumer(self, **options: Any) -> Consumer[Any, Any]:
         consumer: Consumer[Any, Any] = Consumer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, enable_auto_commit=False,
+            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(), enable_auto_commit=False,
             default_api_timeout_ms=PATIENCE_MS, isolation_level="read_committed", **options,
         )  # fmt: skip
         self.opened(consumer._poller)

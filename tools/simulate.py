@@ -20,12 +20,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from simulator.bugs import BUGS, simulate_buggy
 from simulator.cluster_bugs import CLUSTER_BUGS, simulate_buggy_cluster
+from simulator.cluster_plan import ClusterPlan
 from simulator.cluster_run import ClusterVerdict, simulate_cluster
 from simulator.images.mistakes import MISTAKES
 from simulator.images.run import PlayVerdict, run_mistaken_play, run_play
@@ -47,6 +49,8 @@ class Asked(NamedTuple):
     seed: int
     buggy: str | None
     trace: bool
+    secured: bool = False
+    """Whether clients of clusters log in, whatever the seed says."""
 
 
 class Ran(NamedTuple):
@@ -70,7 +74,7 @@ def main() -> int:
     first = options.first if options.seed is None else options.seed
     count = options.seeds if options.seed is None else 1
     asked = [
-        Asked(options.world, seed, options.buggy, options.trace is not None)
+        Asked(options.world, seed, options.buggy, options.trace is not None, options.secured)
         for seed in range(first, first + count)
     ]
     began, broken, runs = time.perf_counter(), 0, []
@@ -112,6 +116,7 @@ def _options() -> argparse.Namespace:
         choices=[*BUGS, *CLUSTER_BUGS, *MISTAKES],
         help="plant this bug, to see that it is found",
     )
+    parser.add_argument("--secured", action="store_true", help="clients log in, in every run")
     parser.add_argument("--hunt", action="store_true", help="count schedules until a bug is found")
     parser.add_argument("--hash-seeds", action="store_true", help="compare traces")
     parser.add_argument("--digests", type=int, nargs="+", help="print the traces of these seeds")
@@ -211,7 +216,10 @@ def _simulate(asked: Asked) -> Verdict | ClusterVerdict:
         return simulate(asked.seed, keep_trace=asked.trace)
     if asked.buggy:
         return simulate_buggy_cluster(asked.seed, asked.buggy)
-    return simulate_cluster(asked.seed, keep_trace=asked.trace)
+    plan = ClusterPlan.of(asked.seed)
+    if asked.secured:
+        plan = replace(plan, secured=True)
+    return simulate_cluster(asked.seed, plan=plan, keep_trace=asked.trace)
 
 
 def _faults(verdict: Verdict | ClusterVerdict) -> Iterable[str]:
@@ -238,6 +246,7 @@ def _tell_shortest(verdict: ClusterVerdict) -> None:
         f"records, {plan.members} members{', a topic created again' if plan.recreated else ''}, "
         f"{plan.transactors} transactional ids with {plan.transactions} transactions each, "
         f"{plan.transformers} transformers, old protocol {plan.old_protocol:g}"
+        f"{', clients that log in' if plan.secured else ''}"
     )
     for trouble in plan.troubles:
         _say(f"        {trouble}")

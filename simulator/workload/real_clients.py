@@ -82,6 +82,10 @@ class RealClient:
             "randomness": SimRandomness(stream(self.cluster.seed, f"{self.name} ids")),
         }
 
+    def options(self) -> dict[str, Any]:
+        """Return the settings of this client, with its login where clients log in."""
+        return {**OPTIONS, **self.cluster.login(self.name)}
+
     def opened(self, holder: Any) -> None:
         """Let no finalizer of this part of a client run when the process is killed."""
 
@@ -135,7 +139,7 @@ class RealProducer(RealClient):
         """Send everything; every record is acknowledged in the end."""
         linger_ms = self.chance.choice((0, 1, 20))
         producer = Producer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, linger_ms=linger_ms,
+            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(), linger_ms=linger_ms,
             delivery_timeout_ms=PATIENCE_MS, max_block_ms=PATIENCE_MS,
             batch_size=self.chance.choice((200, 4000)),  # a segment may have 5000 bytes
         )  # fmt: skip
@@ -189,7 +193,7 @@ class RealReader(RealClient):
     async def run(self) -> None:
         """Read until the fleet stops."""
         consumer = Consumer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS,
+            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(),
             auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((300, 1000)),
             default_api_timeout_ms=PATIENCE_MS,
         )  # fmt: skip
@@ -239,7 +243,7 @@ class RealMember(RealClient):
     async def run(self) -> None:
         """Take part in the group until the fleet stops."""
         consumer = Consumer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, group_id="group",
+            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(), group_id="group",
             auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=500, fetch_max_wait_ms=500, default_api_timeout_ms=PATIENCE_MS,
             max_poll_interval_ms=REBALANCE_MS, partition_assignment_strategy=[self._strategy],
@@ -323,9 +327,15 @@ class RealAdmin(RealClient):
         self._work = work
         self._core: AdminCore | None = None
 
+    @property
+    def core(self) -> AdminCore:
+        """The client, while it works."""
+        assert self._core is not None
+        return self._core
+
     async def run(self) -> None:
         """Run the work of this admin."""
-        settings = {**OPTIONS, "bootstrap_servers": self.bootstrap}
+        settings = {**self.options(), "bootstrap_servers": self.bootstrap}
         self._core = AdminCore({**settings, "default_api_timeout_ms": 10_000}, **self.seams())
         self.opened(self._core.calls)
         await self._work(self)

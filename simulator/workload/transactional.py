@@ -29,7 +29,6 @@ from simulator.cluster import Cluster
 from simulator.invariants import Promises
 from simulator.transaction_books import RecordName, Transaction, TransactionBooks
 from simulator.workload.real_clients import (
-    OPTIONS,
     PATIENCE_MS,
     REBALANCE_MS,
     SESSION_MS,
@@ -68,7 +67,7 @@ class TransactionalClient(RealClient):
     def producer_settings(self) -> dict[str, Any]:
         """Return the settings of the producer."""
         return {
-            **self.seams(), **OPTIONS, "linger_ms": self.chance.choice((0, 1, 20)),
+            **self.seams(), **self.options(), "linger_ms": self.chance.choice((0, 1, 20)),
             "delivery_timeout_ms": self.chance.choice((2500, PATIENCE_MS, PATIENCE_MS)),
             "transaction_timeout_ms": self.timeout_ms,
             "max_block_ms": self.chance.choice((1500, PATIENCE_MS)),
@@ -230,7 +229,7 @@ class Transformer(TransactionalClient):
 
     async def _transform(self) -> None:
         reading = {
-            **self.seams(), **OPTIONS, "session_timeout_ms": SESSION_MS,
+            **self.seams(), **self.options(), "session_timeout_ms": SESSION_MS,
             "heartbeat_interval_ms": 500, "fetch_max_wait_ms": 500,
             "default_api_timeout_ms": PATIENCE_MS, "max_poll_interval_ms": REBALANCE_MS,
         }  # fmt: skip
@@ -284,7 +283,7 @@ class CommittedReader(RealClient):
     async def run(self) -> None:
         """Read until the fleet stops."""
         consumer = Consumer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS,
+            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(),
             auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((300, 1000)),
             default_api_timeout_ms=PATIENCE_MS, isolation_level="read_committed",
             max_partition_fetch_bytes=self.chance.choice((300, 1 << 20)),
