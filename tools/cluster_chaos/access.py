@@ -1,5 +1,6 @@
 """How the clients of a run reach the cluster: in plain text, or with certificates and ACLs."""
 
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -69,7 +70,8 @@ class Users:
 def secure_folder(folder: Path) -> SecureFolder:
     """Make what `headwater security init` makes, where the cluster looks for its certificates."""
     secure = SecureFolder(folder)
-    secure.make(HOSTS, (OPERATOR, WRITER, READER, GUEST), 9093)
+    users = (OPERATOR, WRITER, READER, GUEST)
+    secure.make(HOSTS, users, 9093, secrets.token_bytes, certificates=True)
     return secure
 
 
