@@ -12,12 +12,13 @@ from typing import Any
 from unittest.mock import patch
 
 from headwater.broker import client_quotas
-from headwater.broker.acl_changes import AclChanges, _Notifications
+from headwater.broker.acl_changes import AclChanges
 from headwater.broker.client_quotas import ClientQuotas
 from headwater.broker.dispatch import Dispatch
 from headwater.broker.handlers import fetch, sasl
 from headwater.broker.handlers.fetch import _Fetch
 from headwater.broker.handlers.fetch_throttles import throttle_of
+from headwater.broker.store_notifications import StoreNotifications
 from headwater.controller.store.metadata_store import ANY_VERSION, Delete, Set, WatchEvent
 from headwater.security.acl_nodes import PREFIXED_CHANGES
 from headwater.security.acls import AclEntry, ResourcePattern
@@ -91,15 +92,15 @@ def _former_password_valid() -> Iterator[None]:
 @contextmanager
 def _notified_once() -> Iterator[None]:
     """A broker does not watch for changes of prefixed ACLs by others (A4)."""
-    notified = _Notifications._notified
+    notified = StoreNotifications._notified
 
-    def once(self: _Notifications, change: WatchEvent, path: str) -> None:
+    def once(self: StoreNotifications[Any], change: WatchEvent, path: str) -> None:
         if self._path == PREFIXED_CHANGES:
             self._store.children(self._path, partial(self._listed, lambda _: None))
         else:
             notified(self, change, path)
 
-    with patch.object(_Notifications, "_notified", once):
+    with patch.object(StoreNotifications, "_notified", once):
         yield
 
 

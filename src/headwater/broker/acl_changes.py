@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -274,7 +275,7 @@ class AclChanges:
             stored[pattern] = after
             ops += self._ops(pattern, data if after else None)
         if ops:
-            ops.insert(0, Set(LITERAL_CHANGES, b"", version))
+            ops.insert(0, Set(LITERAL_CHANGES, _fingerprint(ops), version))
             write_surely(self._store, ops, partial(self._stored, write, some, stored))
         else:
             self._stored(write, some, stored, [])
@@ -330,6 +331,11 @@ class _Write:
         self.reply = reply
         self.outcomes: Outcomes = {}
         self.tries = 0
+
+
+def _fingerprint(ops: Iterable[Op]) -> bytes:
+    """Return what tells a write from others: its outcome is looked up if the connection is lost."""
+    return sha256(repr(ops).encode()).hexdigest().encode()
 
 
 def _too_many(pattern: ResourcePattern) -> KafkaError:
