@@ -5,11 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headwater.client.admin.topics import NewTopic
-from headwater.client.consumer.consumer import Consumer
 from headwater.controller.store.tree import Edit
-from headwater.errors import KafkaError
 from headwater.model import TopicPartition, Uuid
 from simulator.cluster import Cluster
+from simulator.cluster_audit import ORDERS, Auditor, partitions_of
 from simulator.cluster_nemesis import EVENTS, ClusterNemesis
 from simulator.cluster_plan import LAG_LIMIT_MS, SESSION_MS, ClusterPlan
 from simulator.committed import Committed, CommittedLogs, Key, LogView
@@ -21,9 +20,8 @@ from simulator.security.acl_history import LAG_US
 from simulator.security.run import SecurityRun
 from simulator.security.users import OF, PROTOCOL, Users
 from simulator.store_checks import StoreChecks, StoreView
-from simulator.transaction_run import DRAFTS, PARTITIONS, STUCK_S, TransactionRun
+from simulator.transaction_run import DRAFTS, STUCK_S, TransactionRun
 from simulator.workload.real_clients import (
-    PATIENCE_MS,
     RealAdmin,
     RealClient,
 )
@@ -51,7 +49,7 @@ REPLICATED = (
     "transaction.state.log.replication.factor",
     "default.replication.factor",
 )
-ORDERS, CLICKS = "orders", "clicks"
+CLICKS = "clicks"
 START_LIMIT_S = 60.0
 HEAL_LIMIT_S = 60.0
 CALM_S = 1.0
@@ -358,19 +356,19 @@ class _ClusterRun:
         founder.begin()
         self._until(lambda: founder.done, START_LIMIT_S, "L4: the topics are not created")
         for name in topics:
-            self.promises.add_topic(name, _partitions(name), synced=False)
+            self.promises.add_topic(name, partitions_of(name), synced=False)
         self._until_well()
 
     def _new_topic(self, name: str) -> NewTopic:
         configs = {"min.insync.replicas": self._plan.min_insync}
-        return NewTopic(name, _partitions(name), self._plan.brokers, configs)
+        return NewTopic(name, partitions_of(name), self._plan.brokers, configs)
 
     def _begin_clients(self) -> None:
         topics = [ORDERS, *([EVENTS] if self._plan.recreated else [CLICKS]), CLICKS]
         for topic in topics[: self._plan.producers]:
             self._fleet.add_producer(topic, self._plan.records, self._plan.pause_ms)
         self._reader = self._fleet.add_readers(ORDERS, self._plan.members)
-        self._transactions.begin(ORDERS, _partitions(ORDERS))
+        self._transactions.begin(ORDERS, partitions_of(ORDERS))
         if self._security is not None:
             self._security.begin()
 
@@ -388,13 +386,13 @@ class _ClusterRun:
                     await admin.pause(300)
                 topic.gone_us = self._cluster.scheduler.now_us
                 self.promises.begin(
-                    EVENTS, _partitions(EVENTS), synced=False, forgetful=False,
+                    EVENTS, partitions_of(EVENTS), synced=False, forgetful=False,
                     now_us=self._cluster.scheduler.now_us,
                 )  # fmt: skip
                 while EVENTS not in self._view.topics():  # the controller may lag
                     await admin.create(self._new_topic(EVENTS))
                     await admin.pause(100)
-                self.promises.topics[EVENTS] = _partitions(EVENTS)
+                self.promises.topics[EVENTS] = partitions_of(EVENTS)
 
         return RealAdmin(self._cluster, self.promises, "recreator", recreate)
 
@@ -430,7 +428,7 @@ class _ClusterRun:
     # -- the audit
 
     def _audit(self) -> None:
-        auditor = _Auditor(self._cluster, self.promises, "auditor", self._plan.members > 0)
+        auditor = Auditor(self._cluster, self.promises, "auditor", self._plan.members > 0)
         auditor.begin()
         self._until(lambda: auditor.done, HEAL_LIMIT_S, "L4: the audit does not end")
         transactions = self._transactions.audit() if self._fleet.over else None
@@ -477,64 +475,9 @@ class _ClusterRun:
             )
 
 
-class _Auditor(RealClient):
-    """Reads everything back."""
-
-    def __init__(self, cluster: Cluster, promises: Promises, name: str, with_group: bool) -> None:
-        super().__init__(cluster, promises, name)
-        self._with_group = with_group
-
-    async def run(self) -> None:
-        """Read every watched topic from its start to its end, and the committed offsets."""
-        consumer = Consumer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(), group_id="group",
-            enable_auto_commit=False, auto_offset_reset="earliest",
-            default_api_timeout_ms=PATIENCE_MS,
-        )  # fmt: skip
-        self.opened(consumer._poller)
-        for name in self.promises.topics:
-            partitions = range(_partitions(name))
-            await self._read(consumer, [TopicPartition(name, one) for one in partitions])
-        if self._with_group:
-            await self._check_commits(consumer)
-        await consumer.close()
-
-    async def _read(self, consumer: "Consumer[bytes, bytes]", places: list[TopicPartition]) -> None:
-        starts = await consumer.beginning_offsets(places)
-        ends = await consumer.end_offsets(places)
-        content: dict[TopicPartition, dict[int, bytes]] = {at: {} for at in places}
-        await consumer.assign(places)
-        for at in places:
-            consumer.seek(at, starts[at])
-        while any(starts[at] + len(content[at]) < ends[at] for at in places):
-            for record in await consumer.poll(timeout=1.0):
-                at = TopicPartition(record.topic, record.partition)
-                content[at][record.offset] = record.value or b""
-        for at in places:
-            found = {offset: value for offset, value in content[at].items() if offset < ends[at]}
-            self.promises.partitions[at].audit(starts[at], ends[at], found)
-
-    async def _check_commits(self, consumer: "Consumer[bytes, bytes]") -> None:
-        places = [TopicPartition(ORDERS, one) for one in range(_partitions(ORDERS))]
-        try:
-            found = await consumer.committed(places)
-        except KafkaError as failure:
-            self.promises.complain(f"L3: the committed offsets cannot be read: {failure!r}")
-            return
-        for at in places:
-            books = self.promises.commits_of("group", at.partition)
-            offset = found.get(at)
-            if books.asked >= 0:
-                books.audit(-1 if offset is None else offset.offset)
-
-
 def _both(first: Callable[[Edit], None], second: Callable[[Edit], None]) -> Callable[[Edit], None]:
     def edited(edit: Edit) -> None:
         first(edit)
         second(edit)
 
     return edited
-
-
-def _partitions(name: str) -> int:
-    return 2 if name == ORDERS else PARTITIONS.get(name, 1)

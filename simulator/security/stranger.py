@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from headwater.client.login import Login
+from headwater.client.login import PasswordLogin
 from headwater.config.client_sasl import SaslCredentials
 from headwater.errors import KafkaError
 from headwater.security.broker_handshake import MECHANISM, BrokerCredentials, CallingBroker
@@ -76,7 +76,7 @@ class Stranger(RealClient):
                 case 1:
                     await self._pose_as_broker(connection, node.settings.node_id)
                 case 2:
-                    await Login(self._guess(), self._randomness).prepare(connection)
+                    await PasswordLogin(self._guess(), self._randomness).prepare(connection)
                 case _:
                     pass
             await connection.call(request, answer)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.client.consumer.consumer import Consumer
-from headwater.client.login import Login
+from headwater.client.login import PasswordLogin
 from headwater.client.producer.producer import Producer
 from headwater.config.client_sasl import SaslCredentials
 from headwater.errors import KafkaError
@@ -154,7 +154,7 @@ class Lingerer(Tenant):
             self.cluster.network, node.host, PORT, client_id=self.name, timeout_s=2.0
         )
         try:
-            exchange = Login(credentials, randomness).begin()
+            exchange = PasswordLogin(credentials, randomness).begin()
             lifetime_ms = await log_in(connection, credentials.mechanism, exchange)
             until_s = asyncio.get_running_loop().time() + lifetime_ms / 1000 + AFTER_SESSION_S
             while asyncio.get_running_loop().time() < until_s and not self.over():

@@ -34,7 +34,7 @@ class Password:
 
     user: str
     text: str = ""
-    """The one that was set last, maybe without an answer."""
+    """What was set last, maybe without an answer."""
     replaced: list[tuple[int, str]] = field(default_factory=list)
     """When its replacement was acknowledged, and a password that nothing can bring back."""
     _number: int = 0

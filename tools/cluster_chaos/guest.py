@@ -22,7 +22,7 @@ PROPAGATION_S = 60.0
 
 
 class Guest:
-    """Its rights, as an operator was told of them."""
+    """Its rights, as brokers have acknowledged them."""
 
     def __init__(self, users: Users, cluster: Cluster, chance: random.Random) -> None:
         self._chance = chance

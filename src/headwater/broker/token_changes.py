@@ -155,7 +155,10 @@ class TokenChanges:
     def change(self, hmac: bytes, decide: Decide, reply: Changed) -> None:
         """Change the token with this HMAC as `decide` says."""
 
-        def change() -> None:
+        def change(failure: StoreError | None = None) -> None:
+            if failure is not None:
+                reply(_not_stored(failure))
+                return
             token = self.tokens.with_hmac(hmac)
             if token is None:
                 reply(KafkaError(E.DELEGATION_TOKEN_NOT_FOUND))
