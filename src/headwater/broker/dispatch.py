@@ -12,7 +12,7 @@ from typing import Any, cast
 from headwater.broker.apis import BEFORE_AUTHENTICATION, Listeners, ServedApi, served_on
 from headwater.broker.client_quotas import HELD, ClientQuotas
 from headwater.broker.context import Context
-from headwater.broker.request import Request
+from headwater.broker.request import Hold, Request
 from headwater.broker.server_connection import ServerConnection
 from headwater.broker.turns import Steps, finish
 from headwater.controller.channel_loop import OnReply
@@ -174,21 +174,43 @@ class Dispatch:
     ) -> None:
         """Decode a large request in turns; the client's next request is read after it.
 
-        Batches of a produce request are used where they were received, so it is decoded at once.
+        Batches of a produce request are used where they were received: it begins to be decoded now.
         """
-        limit = row.most_elements(self._context)
+        limit, turns = row.most_elements(self._context), self._context.turns
         if row.api.key == PRODUCE:
-            header = read_request_header(connection.view, start, end)
-            steps = codec.decode_in_steps(
-                row.api.request, header.version, connection.view, header.body, end, limit
-            )
-            self._serve(connection, row, header.version, header, finish(steps)[0])
+            hold = Hold(connection)
+            steps = self._decode_in_place(connection, row, start, end, limit, hold)
+            if not turns.start(steps, connection, len(connection.buffer)):
+                hold.acquire()
+                connection.give_up_buffer()
+                connection.frame = (0, 0)
             return
         frame = bytes(connection.view[start:end])
         connection.hold()
-        self._context.turns.start_large(
-            self._decode(connection, row, frame, limit), connection, len(frame)
-        )
+        turns.start_large(self._decode(connection, row, frame, limit), connection, len(frame))
+
+    def _decode_in_place(
+        self,
+        connection: ServerConnection,
+        row: ServedApi,
+        start: int,
+        end: int,
+        limit: int,
+        hold: Hold,
+    ) -> Steps[None]:
+        """Decode a request whose slices of the receive buffer are kept."""
+        view = connection.view
+        try:
+            header = read_request_header(view, start, end)
+            body, _ = yield from codec.decode_in_steps(
+                row.api.request, header.version, view, header.body, end, limit
+            )
+        except codec.WireError as broken:
+            self._refuse(connection, f"a {row.api.name} request cannot be read: {broken}")
+        else:
+            self._serve(connection, row, header.version, header, body)
+        finally:
+            hold.release()
 
     def _decode(
         self,

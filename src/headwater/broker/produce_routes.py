@@ -12,6 +12,7 @@ from headwater.broker.handlers.leader_hints import leader_endpoints, newest_lead
 from headwater.broker.metrics import TopicCounters
 from headwater.broker.request import Request
 from headwater.broker.server_connection import ServerConnection
+from headwater.broker.turns import Steps, finish
 from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from headwater.replication.replica import ACKS_NONE, Replica
@@ -27,8 +28,6 @@ FIRST_FLEXIBLE = 9
 FIRST_WITH_ZSTD = 7
 FIRST_WITH_LOG_START = 5
 FIRST_WITH_LEADER_HINT = 10
-MOST_PARTITIONS = 1000
-"""A request of more partitions has no route."""
 
 _HOLE = b"\xfe\xff" * 12
 """A placeholder for records: no name or id has these bytes."""
@@ -131,7 +130,7 @@ class Route:
         """Encode the answers of all partitions if some of them are errors."""
         response = self._response(answers)
         if self.version >= FIRST_WITH_LEADER_HINT:
-            hint_leaders(connection.context, connection, response)
+            finish(hint_leaders(connection.context, connection, response))
         return self._frame(correlation_id, response)
 
     def _frame(self, correlation_id: int, response: ProduceResponse) -> list[Buffer]:
@@ -189,7 +188,7 @@ def _targets(context: Context, body: ProduceRequest) -> list[RoutedPartition] | 
             if replica is None or data.records is None:
                 return None
             targets.append(RoutedPartition(replica, data.index, counters))
-    return targets if 0 < len(targets) <= MOST_PARTITIONS else None
+    return targets or None
 
 
 def _seen_before(
@@ -285,12 +284,15 @@ def fill_failure(answer: _PartitionAnswer, failure: KafkaError, replica: Replica
         )
 
 
-def hint_leaders(context: Context, connection: ServerConnection, response: ProduceResponse) -> None:
+def hint_leaders(
+    context: Context, connection: ServerConnection, response: ProduceResponse
+) -> Steps[None]:
     """Add the current leader for a client that asked the wrong broker (KIP-951)."""
     nodes: set[int] = set()
     for topic in response.responses:
         name = topic.name or context.metadata.name_of.get(topic.topic_id, "")
         for partition in topic.partition_responses:
+            yield
             if partition.error_code == E.NOT_LEADER_OR_FOLLOWER:
                 leader, epoch = newest_leader(context, name, partition.index)
                 partition.current_leader = ProduceResponse.LeaderIdAndEpoch(

@@ -89,7 +89,7 @@ class Request(PendingResponse):
         It is built and encoded over several rounds of the event loop. Nothing more is read from this
         client meanwhile. The steps that build a response may call this again at their end.
         """
-        hold = _Hold(self.connection)
+        hold = Hold(self.connection)
         if not self.connection.context.turns.start(self._make(response, hold), self.connection):
             hold.acquire()
 
@@ -104,7 +104,7 @@ class Request(PendingResponse):
         if self.throttle_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = self.throttle_ms
 
-    def _make(self, response: Struct | Steps[Struct | None], hold: "_Hold") -> Steps[None]:
+    def _make(self, response: Struct | Steps[Struct | None], hold: "Hold") -> Steps[None]:
         try:
             if isinstance(response, Struct):
                 made: Struct | None = response
@@ -134,7 +134,7 @@ class Request(PendingResponse):
         self.fill([])
 
 
-class _Hold:
+class Hold:
     """Pauses reading from a connection while a series of steps runs."""
 
     __slots__ = ("_connection", "_taken")

@@ -81,9 +81,12 @@ class Turns:
         self._inherited = 0
         self._scheduled = False
 
-    def start(self, steps: Steps[None], peer: Requester) -> bool:
-        """Run the first step now and the others in later rounds; return whether it is done."""
-        work = _Work(steps, peer, self._inherited)
+    def start(self, steps: Steps[None], peer: Requester, weight: int = 0) -> bool:
+        """Run the first step now and the others in later rounds; return whether it is done.
+
+        The later steps keep `weight` bytes of a request in memory.
+        """
+        work = _Work(steps, peer, weight or self._inherited)
         if self._step(work):
             return True
         self._count(work, 1)

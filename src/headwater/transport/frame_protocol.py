@@ -162,12 +162,29 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """Whether frames wait."""
         return self._holds > 0
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Return how many bytes were received and not passed on."""
+        return self._end - self._start
+
     def put_back(self, start: int) -> None:
         """Hold, and pass on the frame at `start` again after `release`; only for `on_frame`."""
         self._start = start - 4
         self.frames_read -= 1
         self.hold()
         self.turn_ended()
+
+    def give_up_buffer(self) -> int:
+        """Receive into a new buffer, so that slices of this one stay valid; return its size.
+
+        The turn that passed on the current frame ends.
+        """
+        size = len(self.buffer)
+        self._replace(FIRST_BUFFER)
+        self.turn_ended()
+        self.in_turn = False
+        self._schedule_turn()
+        return size
 
     def rewind(self) -> None:
         """Reuse the buffer from its start if every frame was passed on; no slice may be in use."""

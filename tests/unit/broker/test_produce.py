@@ -5,10 +5,12 @@ import re
 import pytest
 
 from headwater.broker.server_connection import MAX_UNANSWERED
+from headwater.broker.turns import ELEMENTS_A_TURN
 from headwater.errors import E
 from headwater.records.batch import HEADER, batches
 from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, decode_records, encode_records
+from headwater.replication.replica import Replica
 from headwater.wire.messages.fetch import FetchResponse
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
@@ -229,6 +231,85 @@ def test_one_bad_partition_does_not_spoil_the_others(live, client):
         E.UNKNOWN_TOPIC_OR_PARTITION,
         0,
     ]
+
+
+WIDE = 1000
+
+
+@pytest.fixture(scope="module")
+def wide(live):
+    live.create("wide", partitions=WIDE)
+    return "wide"
+
+
+def wide_request(topic, value, acks, version):
+    """One batch for each partition of a topic; with an answer, one for a missing partition between."""
+    indexes = [*range(WIDE // 2), *[WIDE][: abs(acks)], *range(WIDE // 2, WIDE)]
+    rows = [
+        ProduceRequest.PartitionProduceData(index=index, records=batch(b"%s-%d" % (value, index)))
+        for index in indexes
+    ]
+    named = {"topic_id": topic} if version >= 13 else {"name": topic}
+    topics = [ProduceRequest.TopicProduceData(partition_data=rows, **named)]
+    return ProduceRequest(acks=acks, timeout_ms=9000, topic_data=topics)
+
+
+def values_of(live, topic, partition, start):
+    with live.client() as client:
+        found = bytes(client.fetch(topic, start, partition=partition).records)
+    return [record.value for at, _ in batches(found) for record in decode_records(found[at:])]
+
+
+@pytest.mark.parametrize("version", [9, 13])
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_batches_of_many_partitions_are_appended_in_turns_and_in_order(
+    live, wide, client, acks, version
+):
+    """The requests behind a long one arrive in its receive buffer, and wait for it."""
+    shown = [0, 399, WIDE - 1]
+    starts = {index: live.replica(wide, index).log_end_offset for index in shown}
+    turns = live.on_loop(lambda: live.context.turns.taken)
+    topic = named(live, wide, version)
+    sent = [
+        client.send(wide_request(topic, b"first", acks, version), version),
+        client.send(wide_request(topic, b"second", acks, version), version),
+        client.send(produce_request(topic, batch(b"last"), 399, 1, version), version),
+    ]
+    for number in sent[2 if acks == 0 else 0 :]:
+        (answer,) = client.answer(ProduceResponse, version, number).responses
+        errors = {row.index: row.error_code for row in answer.partition_responses}
+        many = number != sent[2]
+        assert len(errors) == len(answer.partition_responses) == (WIDE + 1 if many else 1)
+        assert errors.pop(WIDE, None) == (E.UNKNOWN_TOPIC_OR_PARTITION if many else None)
+        assert set(errors.values()) == {E.NONE}
+    assert live.on_loop(lambda: live.context.turns.taken) - turns > 4 * WIDE // ELEMENTS_A_TURN
+    for index, start in starts.items():
+        wanted = [b"first-%d" % index, b"second-%d" % index, b"last"][: 3 if index == 399 else 2]
+        until(lambda at=(index, start), all=wanted: values_of(live, wide, *at) == all)
+    assert live.on_loop(lambda: live.context.memory.working) == 0
+
+
+def test_a_failure_amid_many_partitions_ends_the_connection_and_nothing_else(
+    live, wide, client, monkeypatch, caplog
+):
+    broken, append = live.replica(wide, 500), Replica.append
+
+    def fail_in_the_middle(replica, *given):
+        if replica is broken:
+            raise RuntimeError("a fault in the middle")
+        append(replica, *given)
+
+    start = live.replica(wide, 499).log_end_offset
+    with monkeypatch.context() as patched:
+        patched.setattr(Replica, "append", fail_in_the_middle)
+        client.send(wide_request(wide, b"cut", 1, 9), 9)
+        with pytest.raises(Closed):
+            client.receive()
+    assert "a fault in the middle" in caplog.text
+    assert values_of(live, wide, 499, start) == [b"cut-499"]
+    with live.client() as other:
+        assert other.produce(wide, batch(b"after"), partition=500).error_code == E.NONE
+    assert live.on_loop(lambda: live.context.memory.working) == 0
 
 
 def test_a_request_without_topics_is_answered(live, client):

@@ -15,6 +15,7 @@ from headwater.broker.produce_routes import (
     hint_leaders,
 )
 from headwater.broker.request import Request
+from headwater.broker.turns import ELEMENTS_A_TURN, Steps, drained, finish
 from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, NO_TIMESTAMP
 from headwater.replication.replica import ACKS_ALL, ACKS_NONE, Replica
@@ -27,6 +28,8 @@ FIRST_WITH_ABORTABLE = 11
 FIRST_THAT_ADDS = 12
 """The first version in which the broker adds the partition to the transaction (KIP-890)."""
 FIRST_WITH_TOPIC_ID = 13
+MANY = ELEMENTS_A_TURN
+"""A request of this many topics and partitions, or more, is handled in turns."""
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's own tools may write to internal topics."""
 
@@ -34,15 +37,24 @@ _PartitionAnswer = ProduceResponse.PartitionProduceResponse
 _TopicAnswer = ProduceResponse.TopicProduceResponse
 
 
-def handle_produce(context: Context, request: Request, body: ProduceRequest) -> None:
-    """Append every batch of the request; answer when the last one is durable."""
-    call = _Call(context, request, body)
+def handle_produce(context: Context, request: Request, body: ProduceRequest) -> Steps[None] | None:
+    """Append every batch of the request; answer when the last one is durable.
+
+    A request of many partitions is handled in turns, and leaves no route.
+    """
+    request.connection.route = None
+    elements = 0
+    for topic in body.topic_data:
+        elements += 1 + len(topic.partition_data)
+    call = _Call(context, request, body, in_turns=elements >= MANY)
+    if call.in_turns:
+        return call.start_in_turns(body)
     for topic in body.topic_data:
         call.add_topic(topic)
     call.started()
-    request.connection.route = None
     if not call.failures:
         remember_route(context, request, body, call.transaction)
+    return None
 
 
 def _transaction(
@@ -63,7 +75,10 @@ def _transaction(
 class _Call:
     """One pending produce request."""
 
-    def __init__(self, context: Context, request: Request, body: ProduceRequest) -> None:
+    def __init__(
+        self, context: Context, request: Request, body: ProduceRequest, *, in_turns: bool
+    ) -> None:
+        self.in_turns = in_turns
         self.context = context
         self.request = request
         self.acks = body.acks
@@ -79,20 +94,61 @@ class _Call:
 
     def add_topic(self, topic: ProduceRequest.TopicProduceData) -> None:
         """Append the batches of one topic."""
+        answer = self._topic_answer(topic)
+        name, refusal = self._resolve(topic)
+        for partition in topic.partition_data:
+            self._add_partition(name, refusal, partition, answer)
+
+    def start_in_turns(self, body: ProduceRequest) -> Steps[None]:
+        """Append the batches of many partitions; they stay where they were received until then."""
+        connection = self.request.connection
+        size = connection.give_up_buffer()
+        connection.hold_bytes(size)
+        try:
+            for topic in drained(body.topic_data):
+                yield
+                yield from self._add_topic_in_turns(topic)
+        finally:
+            connection.hold_bytes(-size)
+        self.started()
+
+    def _add_topic_in_turns(self, topic: ProduceRequest.TopicProduceData) -> Steps[None]:
+        """Append the batches of one topic; metadata and rights may change between two of them."""
+        answer = self._topic_answer(topic)
+        (name, refusal), generation = self._resolve(topic), self.context.generation
+        for partition in drained(topic.partition_data):
+            if self.context.generation != generation:
+                (name, refusal), generation = self._resolve(topic), self.context.generation
+            self.now_ms = self.context.clock.wall_ms()
+            self._add_partition(name, refusal, partition, answer)
+            yield
+            if refusal is None:
+                yield  # an append is followed by a write at the end of the tick
+                yield
+
+    def _topic_answer(self, topic: ProduceRequest.TopicProduceData) -> _TopicAnswer:
         answer = _TopicAnswer(name=topic.name, topic_id=topic.topic_id)
         if topic.partition_data:
             self.answers.append(answer)
-        name, refusal = self._resolve(topic)
-        for partition in topic.partition_data:
-            append = _Append(self, _PartitionAnswer(index=partition.index))
-            answer.partition_responses.append(append.answer)
-            self.left += 1
-            try:
-                if refusal is not None:
-                    raise refusal
-                self._append(name, partition, append)
-            except KafkaError as refused:
-                append.fail(refused)
+        return answer
+
+    def _add_partition(
+        self,
+        topic: str,
+        refusal: KafkaError | None,
+        partition: ProduceRequest.PartitionProduceData,
+        answer: _TopicAnswer,
+    ) -> None:
+        append = _Append(self, _PartitionAnswer(index=partition.index))
+        answer.partition_responses.append(append.answer)
+        self.left += 1
+        if refusal is not None:
+            append.fail(refusal)
+            return
+        try:
+            self._append(topic, partition, append)
+        except KafkaError as refused:
+            append.fail(refused)
 
     def _resolve(self, topic: ProduceRequest.TopicProduceData) -> tuple[str, KafkaError | None]:
         name, by_id = topic.name, self.request.version >= FIRST_WITH_TOPIC_ID
@@ -135,16 +191,25 @@ class _Call:
         self.left -= 1
         if self.left or self.acks != ACKS_NONE:
             if not self.left:
-                self.request.reply(self._response())
+                self._reply()
             return
         if self.failures:
             # With acks=0 there is no answer: a closed connection makes the client refresh its metadata.
             self.request.connection.dismiss()
 
-    def _response(self) -> ProduceResponse:
+    def _reply(self) -> None:
+        if self.in_turns:
+            self.request.reply_in_turns(self._response_in_turns())
+            return
         response = ProduceResponse(responses=self.answers)
         if self.failures and self.request.version >= FIRST_WITH_LEADER_HINT:
-            hint_leaders(self.context, self.request.connection, response)
+            finish(hint_leaders(self.context, self.request.connection, response))
+        self.request.reply(response)
+
+    def _response_in_turns(self) -> Steps[ProduceResponse]:
+        response = ProduceResponse(responses=self.answers)
+        if self.failures and self.request.version >= FIRST_WITH_LEADER_HINT:
+            yield from hint_leaders(self.context, self.request.connection, response)
         return response
 
 
