@@ -40,7 +40,10 @@ HELD = -1
 MUTATION_BURST_S = 11.0
 """What an idle client may save up for changes of topics, as in Kafka: its rate over all windows."""
 CONNECTION_BURST_S = 0.5
-RELEASED_AT_ONCE = 50
+RELEASED_AT_ONCE = 4
+"""The most connections released in one round of the event loop: each may handle a turn of requests."""
+RELEASED_BYTES = 8 * 1024
+"""A connection that waits with more bytes of requests ends the round: no other is released with it."""
 MOST_MS = 2**31 - 1
 
 _CLIENT_ID_AT = 8
@@ -365,8 +368,12 @@ class ClientQuotas:
             self._release_some()
 
     def _release_some(self) -> None:
+        left = RELEASED_BYTES
         for connection in list(islice(self._releasing, RELEASED_AT_ONCE)):
+            left -= connection.waiting_bytes
             _release(connection, self._releasing.pop(connection))
+            if left < 0:
+                break
         if self._releasing:
             asyncio.get_running_loop().call_soon(self._release_some)
 

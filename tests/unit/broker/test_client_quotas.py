@@ -1,12 +1,19 @@
 """A client beyond its quota waits on every connection; nobody else does."""
 
+import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headwater.broker.client_quotas import CONNECTION_BURST_S, ClientQuotas
+from headwater.broker.client_quotas import (
+    CONNECTION_BURST_S,
+    RELEASED_AT_ONCE,
+    RELEASED_BYTES,
+    ClientQuotas,
+)
 from headwater.errors import E
+from headwater.seams.clock import SystemClock
 from headwater.security.quota_buckets import BURST_S
 from headwater.security.quotas import DEFAULT, QuotaEntity
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
@@ -125,6 +132,39 @@ def test_a_change_of_the_quota_ends_the_wait(live, topic, quotas):
         quotas(producer_byte_rate=100_000_000)
         first.answer(ProduceResponse, 9)
         second.answer(ProduceResponse, 9)
+
+
+class Waiting:
+    """A connection that waits for its quota with some bytes of requests."""
+
+    def __init__(self, waiting_bytes):
+        self.waiting_bytes = waiting_bytes
+        self.released = 0
+
+    def release(self):
+        self.released += 1
+
+
+@pytest.mark.parametrize(
+    ("waiting_bytes", "at_once"), [(0, RELEASED_AT_ONCE), (RELEASED_BYTES + 1, 1)]
+)
+def test_connections_that_wait_are_released_a_few_in_a_round(waiting_bytes, at_once):
+    """A change of quotas while thousands wait does not let all of them act in one round."""
+
+    async def run():
+        quotas = ClientQuotas(SystemClock(), {}, lambda _: None)
+        waiting = [Waiting(waiting_bytes) for _ in range(2000)]
+        quotas._releasing = dict.fromkeys(waiting, 2)
+        quotas._release_some()
+        most = released = sum(one.released for one in waiting)
+        while quotas._releasing:
+            await asyncio.sleep(0)
+            before, released = released, sum(one.released for one in waiting)
+            most = max(most, released - before)
+        assert [one.released for one in waiting] == [2] * 2000
+        return most
+
+    assert asyncio.run(run()) == 2 * at_once
 
 
 def test_a_client_that_leaves_while_it_waits_is_forgotten(live, topic, quotas):
