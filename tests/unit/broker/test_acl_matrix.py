@@ -394,6 +394,35 @@ def test_filters_and_validation_of_acls(live, client):
     assert revoke_all(live) == 1
 
 
+def test_filters_that_select_the_same_acls_over_and_over_are_refused(live, monkeypatch):
+    """An answer of 10,000 times 10,000 ACLs would take gigabytes."""
+    monkeypatch.setattr("headwater.broker.handlers.acls.MAX_REPEATED", 3)
+
+    def filters(*names):
+        return [
+            DeleteAclsRequest.DeleteAclsFilter(
+                resource_type_filter=1,
+                resource_name_filter=name,
+                pattern_type_filter=1,
+                operation=1,
+                permission_type=1,
+            )
+            for name in names
+        ]
+
+    def found(client, *names):
+        wanted = DeleteAclsRequest(filters=filters(*names))
+        rows = client.ask(wanted, DeleteAclsResponse, 3).filter_results
+        return [(row.error_code, len(row.matching_acls)) for row in rows]
+
+    with live.client() as client:
+        allow(live, R.READ_TOPIC, R.WRITE_TOPIC)
+        for names in ([None] * 4, [NAME] * 4, [None, NAME, None, NAME]):
+            assert found(client, *names) == [(E.INVALID_REQUEST, 0)] * 4
+        assert found(client, NAME, None, "another") == [(0, 2), (0, 2), (0, 0)]
+        assert found(client, None) == [(0, 0)]
+
+
 def test_refusals_and_changes_are_lines_of_json_without_line_breaks(live, eve, caplog):
     forged = 'x\n{"event": "forged"}'
     live.on_loop(live.context.audit._lines.clear)  # other tests were refused, too

@@ -33,9 +33,12 @@ from headwater.wire.messages.acls import (
 
 MAX_TEXT = 4096
 """Characters of a name, a principal or a host; the first is part of a path in the metadata store."""
+MAX_REPEATED = 10_000
+"""How many ACLs the answer to a deletion has more than once; Kafka's controller deletes as many in all."""
 
 _Created = CreateAclsResponse.AclCreationResult
 _Deleted = DeleteAclsResponse.DeleteAclsFilterResult
+_Matching = DeleteAclsResponse.DeleteAclsMatchingAcl
 _Described = DescribeAclsResponse.DescribeAclsResource
 _Acl: TypeAlias = tuple[ResourcePattern, AclEntry]
 Word = TypeVar("Word", bound=IntEnum)
@@ -199,23 +202,38 @@ def handle_delete_acls(context: Context, request: Request, body: DeleteAclsReque
 
 def _delete(
     context: Context, request: Request, body: DeleteAclsRequest, acls: AclChanges
-) -> Steps[None]:
+) -> Steps[DeleteAclsResponse | None]:
     selected: list[list[_Acl] | KafkaError] = []
     removed: dict[ResourcePattern, set[AclEntry]] = {}
-    for one in drained(body.filters):
+    known: dict[AclFilter, list[_Acl]] = {}
+    repeated = 0
+    for one in body.filters:
+        yield
         try:
             wanted = _filter(one)
         except KafkaError as refusal:
             selected.append(refusal)
             continue
-        matching: list[_Acl] = []
-        for found in acls.index.select(wanted):
-            if found is None:
-                yield
-            else:
+        matching = known.get(wanted)
+        if matching is not None:
+            repeated += len(matching)
+        else:
+            matching = known[wanted] = []
+            for found in acls.index.select(wanted):
+                if found is None:
+                    yield
+                    continue
                 matching.append(found)
-                removed.setdefault(found[0], set()).add(found[1])
+                entries = removed.setdefault(found[0], set())
+                repeated += found[1] in entries
+                entries.add(found[1])
         selected.append(matching)
+        if repeated > MAX_REPEATED:
+            said = (
+                f"the filters select ACLs that earlier ones select more than {MAX_REPEATED} times: "
+                "send each filter once, and fewer that overlap"
+            )
+            return refuse_deletions(request, body, E.INVALID_REQUEST, said)
 
     def answer(outcomes: Outcomes) -> Steps[DeleteAclsResponse]:
         gone = {pattern: outcome.removed for pattern, outcome in outcomes.items()}
@@ -226,33 +244,34 @@ def _delete(
 
     edits = {pattern: AclEdit(removed=frozenset(some)) for pattern, some in removed.items()}
     acls.write(edits, lambda outcomes: request.reply_in_turns(answer(outcomes)))
+    return None
 
 
 def _deleted(selected: list[_Acl] | KafkaError, outcomes: Outcomes) -> _Deleted:
     if isinstance(selected, KafkaError):
         return _Deleted(error_code=selected.code, error_message=selected.message)
-    result = _Deleted(error_message=None)
-    for pattern, entry in selected:
-        outcome = outcomes[pattern]
-        if outcome.failure is None and entry not in outcome.removed:
-            continue  # another request was faster
-        code, message = E.NONE, None
-        if outcome.failure is not None:
-            code, message = outcome.failure.code, outcome.failure.message
-        result.matching_acls.append(
-            DeleteAclsResponse.DeleteAclsMatchingAcl(
-                error_code=code,
-                error_message=message,
-                resource_type=pattern.resource_type,
-                resource_name=pattern.name,
-                pattern_type=pattern.pattern_type,
-                principal=entry.principal,
-                host=entry.host,
-                operation=entry.operation,
-                permission_type=entry.permission,
-            )
+
+    def matching(acl: _Acl) -> _Matching:
+        (pattern, entry), failure = acl, outcomes[acl[0]].failure
+        return _Matching(
+            error_code=failure.code if failure else E.NONE,
+            error_message=failure.message if failure else None,
+            resource_type=pattern.resource_type,
+            resource_name=pattern.name,
+            pattern_type=pattern.pattern_type,
+            principal=entry.principal,
+            host=entry.host,
+            operation=entry.operation,
+            permission_type=entry.permission,
         )
-    return result
+
+    # An ACL that another request has deleted meanwhile is not in the answer.
+    found = [
+        (pattern, entry)
+        for pattern, entry in selected
+        if outcomes[pattern].failure is not None or entry in outcomes[pattern].removed
+    ]
+    return _Deleted(error_message=None, matching_acls=each(found, matching))
 
 
 def refuse_deletions(
