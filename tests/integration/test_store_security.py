@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from kazoo.client import KazooClient
 from tools.free_ports import free_port
 
 from headwater import Admin, Consumer, NewTopic, Producer, TopicPartition
+from headwater.cli.security import command as security
+from headwater.config.broker_keys.authorization import STANDARD_AUTHORIZER
 from headwater.config.broker_keys.zookeeper import ZooKeeperTls
 from headwater.controller.store.kazoo_adapter import OrderedHandler, tls_context
 from headwater.controller.store.metadata_store import (
@@ -111,6 +114,40 @@ def test_brokers_keep_their_nodes_to_themselves(address, tmp_path):
         nobody = Broker(without_login, data_dir=tmp_path)
         with pytest.raises(Exception, match=r"does not let this broker use .*zookeeper\.digest"):
             nobody.start()
+
+
+def test_the_security_check_names_nodes_that_others_may_change_or_read(address, tmp_path):
+    owner = KazooCase(address, SESSION_MS, digest=LOGIN, set_acl=True)
+    for path in ("/brokers", CLUSTER_SECRET):
+        assert ask(owner, "create", path, b"") == path
+    file = tmp_path / "broker.properties"
+    lines = {**SECURED, "authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
+    file.write_text("".join(f"{name}={text}\n" for name, text in lines.items()))
+    file.chmod(0o600)
+
+    def check(*more: str) -> Result:
+        words = ["check", "--dir", str(tmp_path), "--zookeeper", address + owner.chroot]
+        return CliRunner().invoke(security, [*words, *more])
+
+    assert check("--config", str(file)).output == "no problems\n"
+    assert check().output == "no problems\n", "what a stranger cannot read is not open to him"
+    careless = KazooCase(address, SESSION_MS, owner.chroot, digest=LOGIN)
+    assert ask(careless, "create", "/brokers/ids", b"") == "/brokers/ids"
+    assert ask(careless, "create", "/config", b"") == "/config"
+    assert ask(careless, "create", "/config/users", b"") == "/config/users"
+    done = check("--config", str(file))
+    assert done.exit_code == 1
+    for found in (
+        "everyone change /brokers/ids: set zookeeper.set.acl",
+        "everyone change /config and 1 node below: set",
+        "everyone read /config/users: set",
+    ):
+        assert found in done.output
+    careless.close()
+    owner.close()
+    assert "has no /nowhere" in CliRunner().invoke(
+        security, ["check", "--dir", str(tmp_path), "--zookeeper", f"{address}/nowhere"]
+    ).output  # fmt: skip
 
 
 def _paths(client: KazooClient, path: str) -> Iterator[str]:

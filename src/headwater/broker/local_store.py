@@ -64,7 +64,7 @@ class LocalStore:
             settings.zookeeper_session_timeout_ms,
             settings.zookeeper_login,
             settings.zookeeper_set_acl,
-            _tls_context(settings),
+            tls_to_zookeeper(settings),
         )
         loop = asyncio.get_running_loop()
 
@@ -117,7 +117,7 @@ class LocalStore:
         self._files.close(self._lock)
 
 
-def _tls_context(settings: BrokerSettings) -> SSLContext | None:
+def tls_to_zookeeper(settings: BrokerSettings) -> SSLContext | None:
     from headwater.controller.store.kazoo_adapter import tls_context
 
     tls = settings.zookeeper_tls

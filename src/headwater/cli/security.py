@@ -6,15 +6,12 @@ from pathlib import Path
 
 import click
 
-from headwater.config.broker import BrokerSettings
-from headwater.config.keys import ConfigError
 from headwater.pki.authority import write_private
 from headwater.pki.pkcs12 import pem_of_pkcs12
 from headwater.pki.secure_folder import SecureFolder, ends_at
 from headwater.pki.settings_files import ADMIN
 from headwater.seams.clock import SystemClock
 from headwater.seams.randomness import SystemRandomness
-from headwater.transport.tls import server_context
 
 dir_option = click.option(
     "--dir",
@@ -65,19 +62,43 @@ def init(
 
 @command.command("check")
 @dir_option
-def check(folder: Path) -> None:
-    """Report files that others can read, certificates that end soon, and unusable settings."""
-    secure, now = SecureFolder(folder), _now()
-    problems = list(secure.problems(now))
-    if secure.broker_file.exists():
-        problems += _unusable(secure.broker_file)
-    for store, found in secure.certificates():
-        click.echo(f"{os.path.relpath(store)}: {found.subject}, until {ends_at(found):%Y-%m-%d}")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The settings of the broker to check. Default: broker.properties in the folder.",
+)
+@click.option(
+    "--zookeeper",
+    metavar="HOSTS",
+    help="Check the nodes of this ZooKeeper (HOST:PORT,...[/CHROOT]). Default: zookeeper.connect of "
+    "the settings.",
+)
+def check(folder: Path, file: Path | None, zookeeper: str | None) -> None:
+    """Report readable secrets, ending certificates, and weak or unusable settings.
+
+    With a ZooKeeper, report nodes that others than the brokers may change, or read where they hold
+    secrets; the login of the settings is used. The exit code is 1 if anything is found.
+    """
+    from headwater.cli.security_findings import of_broker
+
+    secure = SecureFolder(folder)
+    problems: list[str] = []
+    if secure.authority.certificate.exists() or not (file or zookeeper):
+        problems += secure.problems(_now())
+        for store, found in secure.certificates():
+            shown = os.path.relpath(store)
+            click.echo(f"{shown}: {found.subject}, until {ends_at(found):%Y-%m-%d}")
+        if file is None and secure.broker_file.exists():
+            file = secure.broker_file
+    problems += of_broker(file, zookeeper)
+    problems = list(dict.fromkeys(problems))
     for problem in problems:
         click.echo(problem, err=True)
     if problems:
+        where = ", ".join(map(str, filter(None, (file or folder, zookeeper))))
         raise click.ClickException(
-            f"{len(problems)} problem{'' if len(problems) == 1 else 's'} in {folder}"
+            f"{len(problems)} problem{'' if len(problems) == 1 else 's'} in {where}"
         )
     click.echo("no problems")
 
@@ -92,19 +113,6 @@ def _random_bytes(size: int) -> bytes:
 
 def _now() -> datetime:
     return datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
-
-
-def _unusable(file: Path) -> list[str]:
-    """Return why a broker would not start with the file; empty if it would."""
-    try:
-        settings = BrokerSettings.load(str(file))
-        for listener in settings.listening:
-            tls = settings.tls_of(listener)
-            if tls is not None:
-                server_context(tls)
-    except ConfigError as problem:
-        return [problem.message]
-    return []
 
 
 @command.command("renew")

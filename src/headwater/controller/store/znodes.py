@@ -55,8 +55,12 @@ _WORLD_READABLE = (*_CREATOR_ONLY, Acl(READ, "world", "anyone"))
 
 def secure_acl(path: str) -> tuple[Acl, ...]:
     """The ACL of a node with `zookeeper.set.acl`: its creator's, and readable unless sensitive."""
-    is_sensitive = any(path == one or path.startswith(f"{one}/") for one in SENSITIVE_PATHS)
-    return _CREATOR_ONLY if is_sensitive else _WORLD_READABLE
+    return _CREATOR_ONLY if is_sensitive(path) else _WORLD_READABLE
+
+
+def is_sensitive(path: str) -> bool:
+    """Whether the node may hold secrets, or say whose secrets changed."""
+    return any(path == one or path.startswith(f"{one}/") for one in SENSITIVE_PATHS)
 
 
 def _encode(value: Mapping[str, Any]) -> bytes:
