@@ -28,7 +28,8 @@ partitions at once."""
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="Listen on 127.0.0.1 at this port; 0 takes a free one.",
+    help="Listen at this port; 0 takes a free one. On 127.0.0.1, or where the one listener of "
+    "--config is.",
 )
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Keep the data in this folder.")
 @click.option(
@@ -102,7 +103,8 @@ def command(
     """Start a broker and serve until SIGTERM or Ctrl-C.
 
     Without options it listens on 127.0.0.1:9092 and keeps its data in ./headwater-data. Options
-    set with -o override --port and --data-dir, which override the file. Without a file,
+    set with -o override --port and --data-dir, which override the file. --port changes the port of
+    the file's listener, never its protocol or host; with several, it is refused. Without a file,
     group.initial.rebalance.delay.ms is 0: the first member of a group does not wait for others.
 
     With --brokers N it starts a cluster on this machine: broker 1 listens at --port, the others at
@@ -234,13 +236,33 @@ def settings_from(
     profile: str | None = None,
 ) -> BrokerSettings:
     """Return the settings of the options; ConfigError if one is invalid."""
+    assigned = _assigned(assignments)
     overrides = {} if file else dict(WITHOUT_FILE)
     overrides |= _of_profile(profile)
-    if port is not None:
-        overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     if data_dir is not None:
         overrides["log.dirs"] = data_dir
-    return BrokerSettings.load(file, {**overrides, **_assigned(assignments)})
+    overrides |= assigned
+    if port is not None and "listeners" not in assigned:
+        overrides |= _at_port(BrokerSettings.load(file, overrides), port)
+    return BrokerSettings.load(file, {**overrides, **assigned})
+
+
+def _at_port(settings: BrokerSettings, port: int) -> dict[str, str]:
+    """Return what moves the listener to another port: its protocol and its host stay.
+
+    The advertised port moves too, unless it is another one already, as behind NAT.
+    """
+    if len(settings.listening) > 1:
+        shown = ",".join(map(str, settings.listening))
+        raise click.UsageError(
+            f"--port {port} is for one listener, and the settings have {len(settings.listening)} "
+            f"({shown}): change their ports in the file, or with -o listeners={shown}"
+        )
+    (listener,), (advertised,) = settings.listening, settings.advertised
+    moved = {"listeners": str(listener._replace(port=port))}
+    if settings.advertised_listeners and advertised.port == listener.port:
+        moved["advertised.listeners"] = str(advertised._replace(port=port))
+    return moved
 
 
 def _assigned(assignments: tuple[str, ...]) -> dict[str, str]:

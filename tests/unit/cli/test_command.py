@@ -17,6 +17,7 @@ from headwater.cli.options import separator_bytes
 from headwater.cli.reach_broker import parse_bootstrap
 from headwater.cli.up import settings_from
 from headwater.client.admin import AlterConfigOp, ConfigChange, ConfigResource
+from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
 
@@ -99,6 +100,52 @@ def test_options_of_up_become_settings() -> None:
     )
     with pytest.raises(ConfigError, match="-o oops: write KEY=VALUE"):
         settings_from(None, None, None, ("oops",))
+
+
+@pytest.mark.parametrize(
+    ("lines", "listens", "advertises"),
+    [
+        ("", "PLAINTEXT://127.0.0.1:9095", "PLAINTEXT://127.0.0.1:9095"),
+        ("listeners=SASL_SSL://:9093", "SASL_SSL://:9095", "SASL_SSL://:9095"),
+        (
+            "listeners=SASL_SSL://[::1]:9093\nadvertised.listeners=SASL_SSL://b:9093",
+            "SASL_SSL://[::1]:9095",
+            "SASL_SSL://b:9095",
+        ),
+        (
+            "listeners=SASL_SSL://:9093\nadvertised.listeners=SASL_SSL://b:443",
+            "SASL_SSL://:9095",
+            "SASL_SSL://b:443",
+        ),
+    ],
+)
+def test_port_moves_the_listener_of_the_file_and_keeps_its_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, listens: str, advertises: str
+) -> None:
+    monkeypatch.setattr(BrokerSettings, "tls_of", lambda *_: None)  # there is no key store
+    file = tmp_path / "server.properties"
+    file.write_text(lines)
+    settings = settings_from(9095, None, str(file), ())
+    assert (str(settings.listening[0]), str(settings.advertised[0])) == (listens, advertises)
+    assert (
+        str(
+            settings_from(
+                1,
+                None,
+                str(file),
+                ("listeners=PLAINTEXT://h:2", "advertised.listeners=PLAINTEXT://h:2"),
+            ).listening[0]
+        )
+        == "PLAINTEXT://h:2"
+    )
+
+
+def test_port_is_refused_with_several_listeners(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:1,SASL_PLAINTEXT://127.0.0.1:2\n")
+    refused = run("up", "--config", str(file), "--port", "9095")
+    assert refused.exit_code == 2
+    assert "--port 9095 is for one listener, and the settings have 2" in refused.output
 
 
 @pytest.mark.parametrize(
