@@ -122,6 +122,33 @@ def test_what_init_cannot_complete_is_an_error(tmp_path):
     assert bob["bootstrap.servers"].value == "broker.example:9093", "not where the broker is"
 
 
+def test_hosts_and_ports_that_an_existing_folder_keeps_are_named(tmp_path):
+    def init(*more):
+        return run("init", "--dir", str(tmp_path), *more).stderr
+
+    assert init("--host", "*.example", "--host", "b.example", "--host", "::1") == ""
+    secure = SecureFolder(tmp_path)
+    broker = read_properties(str(secure.broker_file))
+    assert broker["advertised.listeners"].value == "SASL_SSL://b.example:9093", "not a wildcard"
+    before = files_in(tmp_path)
+    assert init() == init("--host", "b.example", "--port", "9093", "--host", "::1") == ""
+    said = init("--host", "c.example", "--port", "9094")
+    assert "c.example not added" in said
+    assert "b.example:9093 stays the address of the broker: to change it to c.example:9094" in said
+    assert "b.example:9093 stays" in init("--port", "9094")
+    assert files_in(tmp_path) == before
+    secure.broker_store.unlink()
+    said = init("--host", "b.example", "--host", "c.example")
+    assert said == "", "the certificate was made again"
+    assert "not added" not in init("--host", "c.example")
+
+
+def test_a_wildcard_alone_is_no_host(tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot connect to \*\.example"):
+        run("init", "--dir", str(tmp_path), "--host", "*.example", catch_exceptions=False)
+    assert files_in(tmp_path) == {}
+
+
 def test_the_file_of_users_is_checked_at_the_start(tmp_path):
     file = tmp_path / "users.properties"
     settings = BrokerSettings.load(None, {"sasl.scram.users.file": str(file)})

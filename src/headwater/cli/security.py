@@ -13,6 +13,8 @@ from headwater.pki.settings_files import ADMIN
 from headwater.seams.clock import SystemClock
 from headwater.seams.randomness import SystemRandomness
 
+DEFAULT_PORT = 9093
+
 dir_option = click.option(
     "--dir",
     "folder",
@@ -38,10 +40,14 @@ def command() -> None:
     "Default: 127.0.0.1 and localhost.",
 )
 @click.option("--user", "users", multiple=True, help="A user besides admin; may be repeated.")
-@click.option("--port", type=click.IntRange(1, 65535), default=9093, show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), show_default="9093")
 @click.option("--certificates", is_flag=True, help="Give users certificates instead of passwords.")
 def init(
-    folder: Path, hosts: tuple[str, ...], users: tuple[str, ...], port: int, certificates: bool
+    folder: Path,
+    hosts: tuple[str, ...],
+    users: tuple[str, ...],
+    port: int | None,
+    certificates: bool,
 ) -> None:
     """Make an authority, a certificate of the brokers, users, and settings for all of them.
 
@@ -51,11 +57,13 @@ def init(
     """
     secure = SecureFolder(folder)
     found = hosts or ("127.0.0.1", "localhost")
-    made = secure.make(found, users, port, _random_bytes, certificates=certificates)
+    made = secure.make(found, users, port or DEFAULT_PORT, _random_bytes, certificates=certificates)
     for path in made:
         click.echo(f"made {os.path.relpath(path)}")
     if not made:
         click.echo("everything is there already")
+    for note in secure.kept(hosts, port):
+        click.echo(note, err=True)
     click.echo(f"start a broker: headwater up --config {os.path.relpath(secure.broker_file)}")
     click.echo(f"use it:         headwater --config {_shown(secure, ADMIN)} topics list")
 

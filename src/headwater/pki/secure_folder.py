@@ -18,6 +18,7 @@ from headwater.config.properties import read_properties
 from headwater.pki.authority import STORE_DAYS, Authority, checked_name, write_private
 from headwater.pki.settings_files import (
     ADMIN,
+    bracketed,
     broker_text,
     certificate_client_text,
     password_client_text,
@@ -62,6 +63,7 @@ class SecureFolder:
         """Make what is missing, and return it; what is there stays as it is."""
         wanted = [checked_name(user) for user in dict.fromkeys((ADMIN, *users))]
         with_passwords = self._with_passwords(certificates)
+        addresses = _connectable(hosts) if not self.broker_file.exists() else []
         made: list[Path] = []
         (self.folder / "users").mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -74,7 +76,7 @@ class SecureFolder:
         if not self.broker_file.exists():
             users_file = self.users_file if with_passwords else None
             text = broker_text(
-                self.broker_store, self.authority.certificate, hosts, port,
+                self.broker_store, self.authority.certificate, addresses, port,
                 new_secret(PASSWORD_BYTES).hex(), users_file,
             )  # fmt: skip
             write_private(self.broker_file, text)
@@ -82,6 +84,25 @@ class SecureFolder:
         for user in wanted:
             made += self._add_password(user, new_secret) if with_passwords else self._certify(user)
         return made
+
+    def kept(self, hosts: Sequence[str], port: int | None) -> Iterator[str]:
+        """Yield what the folder has instead of hosts and a port that were asked for, if any."""
+        found = parse_certificate(certificates_of(self.broker_store.read_text())[0])
+        names = sorted(map(_host_of, found.names))
+        missing = [host for host in hosts if _host_in_certificate(host) not in names]
+        if missing:
+            yield (
+                f"{', '.join(missing)} not added: {self.broker_store} is for {', '.join(names)}; to "
+                f"change that, remove it and run this again with --host for each name"
+            )
+        host, _, present = self._bootstrap.rpartition(":")
+        wanted = bracketed(_connectable(hosts)[0]) if hosts else host
+        if (wanted, str(port or present)) != (host, present):
+            yield (
+                f"{host}:{present} stays the address of the broker: to change it to "
+                f"{wanted}:{port or present}, edit listeners and advertised.listeners in "
+                f"{self.broker_file}, and bootstrap.servers in {self.folder}/users/*.properties"
+            )
 
     def settings_of(self, user: str) -> Path:
         """Return the file with the settings of a user."""
@@ -192,6 +213,25 @@ class SecureFolder:
 def ends_at(certificate: Certificate) -> datetime:
     """Return when a certificate ends."""
     return datetime.strptime(certificate.not_after, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+
+
+def _connectable(hosts: Sequence[str]) -> list[str]:
+    """Return the hosts that are no wildcards; ConfigError without any."""
+    found = [host for host in hosts if "*" not in host]
+    if not found:
+        raise ConfigError(
+            f"clients cannot connect to {hosts[0]}: name the broker's own host with --host too; the "
+            "certificate is for both"
+        )
+    return found
+
+
+def _host_in_certificate(host: str) -> str:
+    """Return a host as `_host_of` has it."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host
 
 
 def _host_of(name: str) -> str:
