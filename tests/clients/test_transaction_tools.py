@@ -83,7 +83,7 @@ def test_transactions_and_their_producers_are_listed_and_described(admin, lane, 
 
 
 def test_lists_of_transactions_are_filtered(admin, open_transaction):
-    name = open_transaction[1]
+    producer, name = open_transaction
     (row,) = admin.list_transactions(["Ongoing"], id_pattern=f"{name}|no-other")
     assert row.transactional_id == name
     assert admin.list_transactions(producer_ids=[row.producer_id]) == [row]
@@ -93,6 +93,12 @@ def test_lists_of_transactions_are_filtered(admin, open_transaction):
         "it is open for longer",
         lambda: admin.list_transactions(producer_ids=[row.producer_id], longer_than_ms=0) == [row],
     )
+    producer.commit_transaction()
+    until(
+        "one that has ended is not open",
+        lambda: admin.list_transactions(producer_ids=[row.producer_id], longer_than_ms=0) == [],
+    )
+    producer.begin_transaction()
 
 
 def test_what_does_not_exist_is_named(admin, lane):

@@ -11,6 +11,9 @@ _MAX_I64 = (1 << 63) - 1
 _AT_A_TIME = 500
 """Partitions and producers per request."""
 
+_NO_NAME = "headwater-find-hanging"
+"""A name that only those see, or are told to be missing, who may describe every name."""
+
 
 class OpenTransaction(NamedTuple):
     """A transaction that is open in a partition."""
@@ -54,7 +57,41 @@ async def owners(
                     raise
             else:
                 found[row.producer_id] = described[row.transactional_id]
+    if set(producer_ids) - found.keys():
+        await _require_all_ids(admin)
     return found
+
+
+async def require_all_topics(admin: Admin) -> None:
+    """Raise KafkaError if topics may be hidden from this user, where nothing may be missed."""
+    try:
+        await admin.describe_topics([_NO_NAME])
+    except KafkaError as answer:
+        if answer.code is E.TOPIC_AUTHORIZATION_FAILED:
+            raise KafkaError(
+                answer.code,
+                "this user may not see all topics, and transactions may hang in the others: name "
+                "the topics to search, or grant it with: headwater acls allow USER describe,read "
+                "topic '*'",
+            ) from None
+        if answer.code is not E.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+
+
+async def _require_all_ids(admin: Admin) -> None:
+    """Raise KafkaError if a coordinator may know more transactions than it shows to this user."""
+    try:
+        await admin.describe_transactions([_NO_NAME])
+    except KafkaError as answer:
+        if answer.code is E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            raise KafkaError(
+                answer.code,
+                "this user may not see all transactional ids, so that a transaction that its "
+                "coordinator is going to end would seem to hang: grant it with: headwater acls allow "
+                "USER describe transactional-id '*'",
+            ) from None
+        if answer.code is not E.TRANSACTIONAL_ID_NOT_FOUND:
+            raise
 
 
 def is_hanging(one: OpenTransaction, owner: TransactionDescription | None) -> bool:

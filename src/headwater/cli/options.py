@@ -77,7 +77,9 @@ def with_admin(
 
 
 def user_name(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
-    """Return the name of a user as users and quotas have it; a principal is a usage error."""
+    """Return the name of a user as users and quotas have it; else it is a usage error."""
+    if name == "":
+        raise click.UsageError("the name of a user is empty: write one, alice for example")
     if name is not None and name.startswith("User:"):
         raise click.UsageError(f"{name} is a principal: write {name.removeprefix('User:')}")
     return name

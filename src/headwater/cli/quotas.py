@@ -1,5 +1,6 @@
 """`headwater quotas`: list, set, remove; what users, client ids and addresses may take."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -122,9 +123,15 @@ async def remove(
 def _change(text: str) -> tuple[str, float]:
     key, _, value = text.partition("=")
     try:
-        return key.strip(), float(value)
+        number = float(value)
     except ValueError:
         raise click.UsageError(f"{text}: write KEY=NUMBER") from None
+    if not math.isfinite(number):
+        raise click.UsageError(
+            f"{text}: a quota is a number above 0; for no limit, remove it with: headwater quotas "
+            f"remove {key.strip()}"
+        )
+    return key.strip(), number
 
 
 def _shown(name: str | None) -> str | None:

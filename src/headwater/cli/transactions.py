@@ -10,6 +10,7 @@ from headwater.cli.hanging_transactions import (
     is_hanging,
     open_transactions,
     owners,
+    require_all_topics,
 )
 from headwater.cli.options import with_admin
 from headwater.cli.output import show
@@ -133,6 +134,8 @@ async def _places(
     chosen = [(name, named_partition(name)) for name in names]
     topics = [one.topic if one else name for name, one in chosen]
     await require_topics(admin, topics)
+    if not names:
+        await require_all_topics(admin)
     views = await admin.describe_topics(topics or await admin.list_topics(internal=True))
     single = {one for _, one in chosen if one}
     for one in single:

@@ -59,6 +59,22 @@ def test_wrong_usage_is_exit_code_2(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("users", "add", ""), "the name of a user is empty"),
+        (("quotas", "set", "--user", "a", "producer_byte_rate=inf"), "quotas remove producer_"),
+        (("quotas", "set", "--user", "a", "producer_byte_rate=nan"), "is a number above 0"),
+    ],
+)
+def test_arguments_that_nothing_can_be_done_with_are_refused(
+    words: tuple[str, ...], said: str
+) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("users", "add", "User:alice"),

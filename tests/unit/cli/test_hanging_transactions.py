@@ -2,12 +2,19 @@
 
 import asyncio
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+import pytest
+from click.testing import CliRunner
+
+from headwater.cli.app import command
 from headwater.cli.hanging_transactions import OpenTransaction, hanging
 from headwater.client.admin import ProducerState, TransactionDescription, TransactionListing
+from headwater.config.broker_keys.authorization import STANDARD_AUTHORIZER
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
+from tests.unit.broker.live import Live
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -23,6 +30,7 @@ class FakeAdmin:
         self.open_now = open_now
         self.ids = ids or {}
         self.known: dict[str, tuple[TopicPartition, ...]] = {}
+        self.hides_ids = False
 
     async def describe_producers(
         self, places: Iterable[TopicPartition], *, broker_id: int | None
@@ -43,6 +51,8 @@ class FakeAdmin:
         self, names: Iterable[str]
     ) -> dict[str, TransactionDescription]:
         (name,) = names
+        if self.hides_ids and name not in self.ids:
+            raise KafkaError(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if name not in self.known:
             raise KafkaError(E.TRANSACTIONAL_ID_NOT_FOUND)
         return {
@@ -67,3 +77,21 @@ def test_a_transaction_hangs_where_its_coordinator_has_no_marker_to_write() -> N
 def test_a_transaction_that_ends_meanwhile_does_not_hang() -> None:
     admin = FakeAdmin(producer(2, None), producer(3, 9))
     assert found(admin, producer(1), producer(2), producer(3)) == []
+
+
+def test_a_transaction_whose_id_is_hidden_is_not_said_to_hang() -> None:
+    admin = FakeAdmin(producer(1), producer(2), ids={"kept": 1})
+    admin.known, admin.hides_ids = {"kept": (HERE,)}, True
+    assert found(admin, producer(1)) == [], "all owners are known"
+    with pytest.raises(KafkaError, match="describe transactional-id"):
+        found(admin, producer(1), producer(2))
+
+
+def test_without_rights_the_missing_one_is_named(tmp_path: Path) -> None:
+    rights = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
+    with Live(tmp_path, rights) as live:
+        done = CliRunner().invoke(
+            command, ["transactions", "find-hanging", "--bootstrap-server", live.bootstrap]
+        )
+    assert done.exit_code == 1
+    assert "headwater acls allow USER describe,read topic '*'" in done.output

@@ -108,6 +108,9 @@ def test_configs_show_where_they_come_from(broker: str) -> None:
     assert (config["value"], config["source"]) == ("3000000", "broker")
     assert [row["source"] for row in config["synonyms"]] == ["broker", "cluster", "default"]
     assert config["doc"]
+    for place, name in ((("--broker", "1"), "broker 1"), (("--cluster-default",), "all brokers")):
+        refused = run(broker, "configs", "set", *place, "num.io.thread=1")
+        assert refused.output.startswith(f"Error: {name}: "), refused.output
     text = run(broker, "configs", "describe", "--broker", "1", "--all").stdout
     assert "message.max.bytes" in text
     assert len(text.splitlines()) > 100

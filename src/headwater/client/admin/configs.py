@@ -4,7 +4,13 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from headwater.client.admin.arguments import ConfigValue, as_list, as_mapping, config_text
+from headwater.client.admin.arguments import (
+    ConfigValue,
+    as_list,
+    as_mapping,
+    checked_text,
+    config_text,
+)
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.cluster import Node
 from headwater.wire.messages.configs import (
@@ -88,7 +94,7 @@ class ConfigAdmin:
     async def describe_configs(
         self, resources: Iterable[ConfigResource], *, documentation: bool = False
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        wanted = as_list("describe_configs", resources)
+        wanted = list(map(_checked, as_list("describe_configs", resources)))
         found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
 
         async def attempt() -> None:
@@ -105,7 +111,7 @@ class ConfigAdmin:
                 )
                 answer = await self._calls.cluster.ask(node, request, DescribeConfigsResponse)
                 await self._calls.raise_refusals(
-                    (result.resource_name, result.error_code, result.error_message)
+                    (_shown(result), result.error_code, result.error_message)
                     for result in answer.results
                 )
                 for result in answer.results:
@@ -124,7 +130,7 @@ class ConfigAdmin:
         validate_only: bool = False,
     ) -> None:
         given = as_mapping("alter_configs", changes, _BY_RESOURCE)
-        wanted = {resource: _changes(rows) for resource, rows in given.items()}
+        wanted = {_checked(resource): _changes(rows) for resource, rows in given.items()}
 
         async def attempt() -> None:
             for node, resources in (await self._by_node(wanted)).items():
@@ -136,7 +142,7 @@ class ConfigAdmin:
                     node, request, IncrementalAlterConfigsResponse
                 )
                 await self._calls.raise_refusals(
-                    (result.resource_name, result.error_code, result.error_message)
+                    (_shown(result), result.error_code, result.error_message)
                     for result in answer.responses
                 )
 
@@ -148,7 +154,8 @@ class ConfigAdmin:
         *,
         validate_only: bool = False,
     ) -> None:
-        as_mapping("replace_configs", configs, _BY_RESOURCE)
+        for resource in as_mapping("replace_configs", configs, _BY_RESOURCE):
+            _checked(resource)
 
         async def attempt() -> None:
             for node, resources in (await self._by_node(configs)).items():
@@ -170,7 +177,7 @@ class ConfigAdmin:
                 )
                 answer = await self._calls.cluster.ask(node, request, AlterConfigsResponse)
                 await self._calls.raise_refusals(
-                    (result.resource_name, result.error_code, result.error_message)
+                    (_shown(result), result.error_code, result.error_message)
                     for result in answer.responses
                 )
 
@@ -183,14 +190,46 @@ class ConfigAdmin:
         anyone = await self._calls.cluster.any_node()
         grouped: dict[Node, list[ConfigResource]] = {}
         for one in resources:
-            if not isinstance(one, ConfigResource):
-                raise TypeError(
-                    f"{one!r} is not a ConfigResource: write ConfigResource.topic({one!r})"
-                )
-            own = one.type is ConfigResourceType.BROKER and one.name
+            own = one.type == ConfigResourceType.BROKER and one.name
             node = self._calls.cluster.nodes.get(int(one.name), anyone) if own else anyone
             grouped.setdefault(node, []).append(one)
         return grouped
+
+
+def _checked(resource: ConfigResource) -> ConfigResource:
+    if not isinstance(resource, ConfigResource):
+        raise TypeError(
+            f"{resource!r} is not a ConfigResource: write ConfigResource.topic({resource!r})"
+        )
+    if resource.type not in list(ConfigResourceType):
+        raise TypeError(
+            f"{resource.type!r} is not a type of ConfigResource: write ConfigResource.topic(NAME), "
+            "ConfigResource.broker(ID), or ConfigResource.broker() for all brokers"
+        )
+    name = checked_text("the name of a ConfigResource", resource.name)
+    if (
+        resource.type == ConfigResourceType.BROKER
+        and name
+        and not (name.isascii() and name.isdigit())
+    ):
+        raise ValueError(
+            f"{name!r} is not the id of a broker: write ConfigResource.broker(1), for example"
+        )
+    return resource
+
+
+_Result = (
+    DescribeConfigsResponse.DescribeConfigsResult
+    | IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    | AlterConfigsResponse.AlterConfigsResourceResponse
+)
+
+
+def _shown(result: _Result) -> str:
+    """Return the name of a resource for messages."""
+    if result.resource_type != ConfigResourceType.BROKER:
+        return result.resource_name
+    return f"broker {result.resource_name}" if result.resource_name else "all brokers"
 
 
 def _entry(row: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:

@@ -57,6 +57,9 @@ class TransactionDescription(NamedTuple):
     """Where the coordinator still has to end the transaction."""
 
 
+_OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
 class ProducerState(NamedTuple):
     """What a partition remembers of a producer."""
 
@@ -121,7 +124,13 @@ class TransactionAdmin:
             await self._calls.cluster.refresh()
             nodes = list(self._calls.cluster.nodes.values())
             asked = [self._transactions_at(node, request) for node in nodes]
-            return [row for rows in await asyncio.gather(*asked) for row in rows]
+            # Brokers count the time of transactions that have ended, too.
+            return [
+                row
+                for rows in await asyncio.gather(*asked)
+                for row in rows
+                if longer_than_ms is None or row.state in _OPEN_STATES
+            ]
 
         return sorted(await self._calls.retry("the list of transactions", attempt))
 
