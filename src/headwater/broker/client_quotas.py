@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from headwater.broker.listening import is_loopback
 from headwater.broker.server_connection import ServerConnection
 from headwater.broker.turns import Requester
+from headwater.config.addresses import is_loopback
 from headwater.config.keys import INT32_MAX
 from headwater.errors import E, KafkaError
 from headwater.seams.clock import Clock

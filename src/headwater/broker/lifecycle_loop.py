@@ -35,6 +35,7 @@ from headwater.broker.store_mark import (
     read_mark,
     read_noted_mark,
 )
+from headwater.broker.weak_settings import warn_of_lockout
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
 from headwater.controller.store.metadata_store import (
@@ -102,6 +103,7 @@ class BrokerServer:
         await wait_for_callback(self.context.configs.start)
         if self.context.acls is not None:
             await wait_for_callback(self.context.acls.start)
+            warn_of_lockout(self.context.settings, self.context.acls.index)
         if self.context.tokens is not None:
             await wait_for_callback(self.context.tokens.start)
         await self._open_log_dirs()

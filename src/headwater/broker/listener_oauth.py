@@ -10,8 +10,8 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from headwater.broker.context import OffLoop
-from headwater.broker.listening import is_loopback
 from headwater.broker.token_keys import TokenKeys
+from headwater.config.addresses import is_loopback
 from headwater.config.broker import BrokerSettings
 from headwater.config.jaas import JaasEntry
 from headwater.config.keys import ConfigError, Value

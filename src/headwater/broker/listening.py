@@ -4,6 +4,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.broker.open_files import OpenFiles
+from headwater.config.addresses import is_loopback
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
 from headwater.config.producer_conflicts import number
@@ -75,11 +76,6 @@ def warn_of_plaintext(listener: Listener) -> None:
             "127.0.0.1, or restrict access to the network",
             listener,
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can connect to the address."""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _overrides(settings: BrokerSettings) -> dict[str, int]:

@@ -1,12 +1,16 @@
 """Finds settings with which a broker starts, but lets in, or shows to, more people than it should."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.broker.listening import is_loopback
+from headwater.config.addresses import is_loopback
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
 from headwater.config.tls import TLS_1_2
+from headwater.security.acl_index import AclIndex
+
+log = logging.getLogger("headwater.server")
 
 _SECRET_FILES = (
     "ssl.keystore.location", "zookeeper.ssl.keystore.location", "sasl.scram.users.file",
@@ -19,6 +23,16 @@ def weak_settings(settings: BrokerSettings) -> Iterator[str]:
     for listener in settings.listening:
         yield from _weak_listener(settings, listener)
     yield from _weak_authorization(settings)
+
+
+def warn_of_lockout(settings: BrokerSettings, acls: AclIndex) -> None:
+    """Warn if the authorizer lets nobody do anything, not even grant a right."""
+    if settings.super_principals or settings.allow_everyone_if_no_acl_found or acls.patterns():
+        return
+    log.warning(
+        "authorizer.class.name is set without super.users and without ACLs: clients may do nothing, and "
+        "nobody may grant rights; set super.users, for example super.users=User:admin, and restart"
+    )
 
 
 def readable_secrets(settings: BrokerSettings, file: Path) -> Iterator[str]:

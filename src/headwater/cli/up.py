@@ -185,7 +185,7 @@ def _run_cluster(options: "ClusterOptions", *, until_stdin_closes: bool) -> None
 
 def refuse_plaintext(settings: BrokerSettings) -> None:
     """Refuse listeners through which everyone in the network could read and write everything."""
-    from headwater.broker.listening import is_loopback
+    from headwater.config.addresses import is_loopback
 
     for listener in settings.listening:
         if listener.protocol == "PLAINTEXT" and not is_loopback(listener.host):

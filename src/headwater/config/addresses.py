@@ -21,3 +21,8 @@ def addresses_problem(texts: tuple[str, ...]) -> str | None:
     if not texts:
         return "it takes at least one HOST:PORT"
     return next((problem for problem in map(address_problem, texts) if problem), None)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect to the address."""
+    return host in ("localhost", "::1") or host.startswith("127.")

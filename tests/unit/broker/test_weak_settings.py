@@ -3,14 +3,23 @@
 import pytest
 from click.testing import CliRunner
 
-from headwater.broker.weak_settings import readable_secrets, weak_settings
+from headwater.broker.weak_settings import readable_secrets, warn_of_lockout, weak_settings
 from headwater.cli.security import command
 from headwater.config.broker import BrokerSettings
+from headwater.config.broker_keys.authorization import STANDARD_AUTHORIZER
+from headwater.security.acl_index import AclIndex
+from headwater.security.acls import (
+    AclEntry,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    ResourcePattern,
+)
+from tests.unit.broker.live import Live
 
-AUTHORIZED = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:admin",
-}
+AUTHORIZED = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
+ENTRY = AclEntry("User:a", "*", AclOperation.ALL, AclPermission.ALLOW)
 SAFE = {"listeners": "SASL_SSL://10.0.0.1:9093", **AUTHORIZED}
 TOKENS = {
     "sasl.enabled.mechanisms": "OAUTHBEARER",
@@ -98,6 +107,24 @@ def test_secrets_that_others_can_read_are_found_in_the_file_and_in_those_it_name
     ]
     file.write_text("num.partitions=1\n")
     assert list(readable_secrets(BrokerSettings.load(str(file)), file)) == []
+
+
+def test_an_authorizer_that_refuses_everyone_is_one_warning_at_the_start(tmp_path, caplog):
+    def warned(folder, **more):
+        caplog.clear()
+        only = {"authorizer.class.name": STANDARD_AUTHORIZER, **more}
+        with Live(tmp_path / folder, only):
+            return [one.getMessage() for one in caplog.records if "super.users" in one.getMessage()]
+
+    (said,) = warned("locked")
+    assert "set super.users, for example super.users=User:admin, and restart" in said
+    assert warned("super", **{"super.users": "User:admin"}) == []
+    settings = BrokerSettings.load(None, {"authorizer.class.name": STANDARD_AUTHORIZER})
+    acls = AclIndex()
+    acls.replace(ResourcePattern(AclResourceType.TOPIC, AclPatternType.LITERAL, "t"), [ENTRY])
+    caplog.clear()
+    warn_of_lockout(settings, acls)
+    assert caplog.records == [], "somebody may do something"
 
 
 def test_the_command_checks_any_settings_and_fails_if_it_finds_something(tmp_path):

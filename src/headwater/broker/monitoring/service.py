@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from headwater.broker.cleaner_loop import LogCleaner
 from headwater.broker.context import Context
-from headwater.broker.listening import is_loopback
 from headwater.broker.monitoring.end_offsets import EndOffsets
 from headwater.broker.monitoring.exposition import Exposition
 from headwater.broker.monitoring.http import MAX_CONNECTIONS, MetricsServer
 from headwater.broker.monitoring.loop_watch import LoopWatch, Spaces
 from headwater.broker.storage_health import StorageHealth
+from headwater.config.addresses import is_loopback
 from headwater.controller.store.metadata_store import MetadataStore, SessionState
 from headwater.seams import Seams
 from headwater.seams.accepting import AcceptAll
