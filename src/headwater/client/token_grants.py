@@ -2,12 +2,15 @@
 
 import asyncio
 import inspect
+import logging
 from base64 import b64encode
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from headwater.client.errors import AuthenticationError, NetworkError
+from headwater.config.addresses import is_loopback
 from headwater.config.client_oauth import OAuthCredentials
 from headwater.errors import KafkaError
 from headwater.seams.web import WebError, fetch
@@ -16,6 +19,9 @@ from headwater.security.oauthbearer import extensions_problem, token_problem
 from headwater.security.strict_json import parse_object
 from headwater.transport.tls import cached_client_context
 
+log = logging.getLogger(__name__)
+
+_KEPT_WARNINGS = 64
 _MAX_ANSWER_BYTES = 64 * 1024
 
 
@@ -67,6 +73,7 @@ def expiry_of(token: str) -> int | None:
 
 def _granted(credentials: OAuthCredentials, now_ms: int) -> BearerToken:
     """Ask the token endpoint, as RFC 6749 says in 4.4."""
+    warn_of_open_endpoint(str(credentials.url))
     client_id, secret = credentials.client_id, credentials.client_secret
     if credentials.urlencode:
         client_id, secret = quote_plus(client_id), quote_plus(secret)
@@ -92,6 +99,18 @@ def _granted(credentials: OAuthCredentials, now_ms: int) -> BearerToken:
     if expires_ms is None and isinstance(lives_s, int | float):
         expires_ms = now_ms + int(lives_s * 1000)
     return BearerToken(text, expires_ms)
+
+
+@lru_cache(_KEPT_WARNINGS)
+def warn_of_open_endpoint(url: str) -> None:
+    """Warn, once for each endpoint, that others in the network can read the client's secret."""
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        log.warning(
+            "the client secret is sent to %s without TLS, where others can read it: use https in "
+            "sasl.oauthbearer.token.endpoint.url",
+            url,
+        )
 
 
 def _fetched(

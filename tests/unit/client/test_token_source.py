@@ -5,7 +5,9 @@ import time
 
 import pytest
 
+from headwater.client import token_grants
 from headwater.client.errors import AuthenticationError, NetworkError
+from headwater.client.token_grants import obtain
 from headwater.client.token_source import TokenSource, refresh_after_ms, source_of
 from headwater.config.client import AdminSettings
 from headwater.config.client_oauth import RefreshWindow
@@ -176,3 +178,22 @@ def test_the_names_of_kafka_and_librdkafka_mean_the_same_and_secrets_are_not_sho
     assert source_of(kafka.login) is source_of(kafka.login)
     for shown in (repr(kafka.login), repr(with_jaas), kafka.explain()):
         assert "hunter2" not in shown
+
+
+def test_a_secret_that_others_could_read_is_one_warning(monkeypatch, caplog):
+    answer = b'{"access_token": "a.b.c", "expires_in": 60}'
+    monkeypatch.setattr(token_grants, "fetch", lambda *_, **__: answer)
+
+    def warnings_of(url):
+        token_grants.warn_of_open_endpoint.cache_clear()
+        caplog.clear()
+        given = {**OAUTH, URL: url, ID: "orders", SECRET: "hunter2"}
+        for _ in range(2):
+            obtain(AdminSettings.of(given).login, Clock.now_ms, None)
+        return [one.getMessage() for one in caplog.records]
+
+    (said,) = warnings_of("http://login.example/token")
+    assert "use https in sasl.oauthbearer.token.endpoint.url" in said
+    assert "hunter2" not in said
+    for safe in ("https://login.example/token", "http://127.0.0.1:1/token", "http://[::1]/token"):
+        assert warnings_of(safe) == []
