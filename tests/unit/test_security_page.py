@@ -22,3 +22,18 @@ def test_the_tests_that_cover_threats_exist():
 def test_the_hardened_profile_is_described():
     unlimited = {"max.connections.per.ip.overrides"}
     assert [name for name in _RULES.keys() - unlimited if f"`{name}`" not in PAGE] == []
+
+
+def test_packages_are_installed_by_version_and_hash_only():
+    setup = (ROOT / "tools" / "setup.sh").read_text()
+    installs = [line for line in setup.splitlines() if "pip install" in line]
+    assert [line for line in installs if "--require-hashes" not in line] == [
+        line for line in installs if line.endswith("--no-deps --no-build-isolation --editable .")
+    ]
+    lock = (ROOT / "requirements" / "dev.lock").read_text()
+    packages = re.split(r"^(?=\S)", lock, flags=re.MULTILINE)[1:]
+    assert len(packages) > 50
+    pinned = re.compile(
+        r"[\w.\[\],-]+==\S+( ; [^\\\n]+)? \\\n    --hash=sha256:[0-9a-f]{64}( |\n|$)"
+    )
+    assert [text for text in packages if not pinned.match(text)] == []
