@@ -5,6 +5,7 @@ import random
 import confluent_kafka
 import pyarrow as pa
 
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.segments.archive import archive, verify
 from headwater.pipelines.segments.archive_sources import sources_of
 from headwater.pipelines.segments.files import aborted_in, find_segments, split
@@ -60,7 +61,7 @@ def fill(bootstrap, topic):
 def test_an_archive_gives_what_a_consumer_gets(broker, tmp_path):
     topic = broker.topic(segment_bytes=MEBIBYTE)
     fill(broker.bootstrap, topic)
-    outcome = archive(sources_of(broker.bootstrap, [topic]), str(tmp_path))
+    outcome = archive(sources_of(ConnectionSettings(broker.bootstrap), [topic]), str(tmp_path))
     assert outcome.added
     assert outcome.problems == verify(str(tmp_path)) == []
     end = outcome.added[-1].next_offset
@@ -85,7 +86,7 @@ def test_aborted_transactions_are_dropped_by_the_index_beside_the_segment(
         assert producer.flush(60) == 0  # or the client would drop what it has not sent
         (producer.abort_transaction if number % 2 else producer.commit_transaction)(30)
     del producer
-    archive(sources_of(bootstrap, [topic]), str(tmp_path))
+    archive(sources_of(ConnectionSettings(bootstrap), [topic]), str(tmp_path))
     end = find_segments(str(tmp_path))[-1]
     aborted = aborted_in([end.folder])
     assert len(aborted) >= 1

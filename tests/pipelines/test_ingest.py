@@ -6,6 +6,7 @@ import shutil
 import pyarrow as pa
 import pytest
 
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.ingest.frozen_schema import IngestError
 from headwater.pipelines.ingest.ingest import note, plan_ingest, run_ingest
 from headwater.pipelines.tables.table import open_table
@@ -39,7 +40,7 @@ def test_records_become_typed_rows_and_misfits_dead_letters_exactly_once_over_ru
     spark, bootstrap, topic, producer, produce, tmp_path, schema_file
 ):
     orders, place = topic("orders", partitions=2), tmp_path / "lake" / "orders"
-    given = {"schema": schema_file(SCHEMA), "bootstrap_servers": bootstrap}
+    given = {"schema": schema_file(SCHEMA), "connection": ConnectionSettings(bootstrap)}
 
     def ingest(**more):
         plan = plan_ingest(orders, f"delta:{place}", **{**given, **more})
@@ -97,7 +98,7 @@ def test_an_inferred_schema_is_frozen_for_later_runs(spark, bootstrap, topic, pr
             events,
             f"parquet:{place}",
             schema="infer",
-            bootstrap_servers=bootstrap,
+            connection=ConnectionSettings(bootstrap),
             partition_by=["_date"],
             dead_letter_topic=f"{events}.refused",
             types=types,
@@ -148,7 +149,7 @@ def test_what_cannot_be_is_refused_before_spark_starts(
         "topic": topic("orders"),
         "target": f"delta:{tmp_path / 'orders'}",
         "schema": SCHEMA,
-        "bootstrap_servers": bootstrap,
+        "connection": ConnectionSettings(bootstrap),
         **words,
     }
     asked["schema"] = schema_file(asked["schema"])
@@ -159,7 +160,10 @@ def test_what_cannot_be_is_refused_before_spark_starts(
 def test_a_checkpoint_folder_serves_one_table_and_one_topic_under_a_name(
     bootstrap, topic, tmp_path, schema_file
 ):
-    orders, given = topic("orders"), {"schema": schema_file(SCHEMA), "bootstrap_servers": bootstrap}
+    orders, given = (
+        topic("orders"),
+        {"schema": schema_file(SCHEMA), "connection": ConnectionSettings(bootstrap)},
+    )
     folder = str(tmp_path / "checkpoints")
 
     def plan(place, **more):
@@ -182,7 +186,10 @@ def test_a_checkpoint_folder_serves_one_table_and_one_topic_under_a_name(
 def test_a_topic_that_was_created_again_is_refused_by_an_ingest_that_has_begun(
     bootstrap, topic, tmp_path, schema_file
 ):
-    orders, given = topic("orders"), {"schema": schema_file(SCHEMA), "bootstrap_servers": bootstrap}
+    orders, given = (
+        topic("orders"),
+        {"schema": schema_file(SCHEMA), "connection": ConnectionSettings(bootstrap)},
+    )
     plan = plan_ingest(orders, f"delta:{tmp_path}/orders", **given)
     note(plan, {"topic ids": {orders: "0123" * 8}})
     assert plan_ingest(orders, f"delta:{tmp_path}/orders", **given).topic_id == plan.topic_id
@@ -206,7 +213,10 @@ def test_a_topic_that_was_created_again_is_refused_by_an_ingest_that_has_begun(
 def test_rows_of_the_topic_are_not_written_again_without_their_checkpoint(
     bootstrap, topic, tmp_path, schema_file, kind, folders
 ):
-    orders, given = topic("orders"), {"schema": schema_file(SCHEMA), "bootstrap_servers": bootstrap}
+    orders, given = (
+        topic("orders"),
+        {"schema": schema_file(SCHEMA), "connection": ConnectionSettings(bootstrap)},
+    )
     target = f"{kind}:{tmp_path}/lake/orders"
 
     def plan(source=orders, **more):
@@ -229,7 +239,7 @@ def test_a_table_that_was_deleted_with_its_checkpoint_begins_with_new_columns(
     bootstrap, topic, produce, tmp_path
 ):
     orders, target = topic("orders"), f"delta:{tmp_path}/orders"
-    given = {"schema": "infer", "bootstrap_servers": bootstrap}
+    given = {"schema": "infer", "connection": ConnectionSettings(bootstrap)}
     produce(orders, ['{"id": 1, "price": 2}'])
     note(plan_ingest(orders, target, **given), {"schema": "id BIGINT, price BIGINT", "rename": {}})
     changed = plan_ingest(

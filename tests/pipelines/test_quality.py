@@ -5,6 +5,7 @@ import json
 import pytest
 from deltalake import DeltaTable
 
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.declaring.declare import Expectation
 from headwater.pipelines.declaring.upgrade import rules_digest
 from headwater.pipelines.running.dead_letters import RefusedRows
@@ -120,7 +121,7 @@ def test_a_batch_repeated_under_other_rules_loses_no_bad_row_and_under_the_same_
         bad = quality.bad(quality.judged(rows))
         refused = RefusedRows("flow", "flow", rules, "query")
         refused.into_table(parse_target(f"delta:{place}"))(bad, 0)
-        refused.into_topic(bootstrap, letters)(bad, 0)
+        refused.into_topic(ConnectionSettings(bootstrap), letters)(bad, 0)
     twice, once = [(None, -3.0), (None, 7.0)], [(2, -1.0), (4, None)]
     wanted = sorted([*twice, *twice, *once], key=str)
     assert sorted(zip(*table_columns(place, "user", "price"), strict=True), key=str) == wanted

@@ -8,8 +8,13 @@ from datetime import UTC, datetime
 
 import click
 
-from headwater.cli.client_config import refuse_secured
-from headwater.cli.options import argument_bytes, bootstrap_option, json_option
+from headwater.cli.options import (
+    argument_bytes,
+    bootstrap_option,
+    connecting_option,
+    connection_settings,
+    json_option,
+)
 from headwater.cli.output import show, show_json
 from headwater.cli.pipeline_runs import spark_errors_as_one_line
 from headwater.errors import E, KafkaError
@@ -49,6 +54,7 @@ def command() -> None:
     metavar="HOST:PORT",
     help="Ask a broker on this machine for its folders, in place of DATA_DIR.",
 )
+@connecting_option
 @click.option(
     "--include-active", is_flag=True, help="Copy active segments too; the broker must be stopped."
 )
@@ -60,25 +66,29 @@ def copy(
     places: tuple[str, ...],
     to: str,
     bootstrap: str | None,
+    client_settings: tuple[str, ...],
     include_active: bool,
     link: bool,
     as_json: bool,
 ) -> None:
     """Add new segments to the archive, of the topics named or of all but internal ones."""
+    from headwater.cli.reach_broker import require_broker
     from headwater.pipelines.segments.archive import archive
     from headwater.pipelines.segments.archive_sources import broker_stopped, sources_in, sources_of
 
     if bootstrap is None and not places:
         raise click.UsageError("name the broker's DATA_DIR, or a --bootstrap-server")
-    if bootstrap is not None:
-        refuse_secured("headwater archive")
+    if bootstrap is None and client_settings:
+        raise click.UsageError("-o is for --bootstrap-server: DATA_DIR is read without a broker")
     if bootstrap is not None and include_active:
         raise click.UsageError("--include-active is for a stopped broker: name its DATA_DIR")
     with broker_stopped(places[0]) if include_active else nullcontext():
         if bootstrap is None:
             sources = sources_in(places[0], places[1:], include_active=include_active)
         else:
-            sources = sources_of(bootstrap, places)
+            connection = connection_settings(bootstrap, client_settings)
+            require_broker(bootstrap, connection.client)
+            sources = sources_of(connection, places)
         outcome = archive(sources, to, include_active=include_active, link=link)
     rows = [
         {
@@ -169,6 +179,7 @@ def audit(folder: str, compacted: bool, topic: str | None, master: str, as_json:
 )
 @click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
 @bootstrap_option
+@connecting_option
 @json_option
 def replay(
     folder: str,
@@ -181,6 +192,7 @@ def replay(
     name: str,
     master: str,
     bootstrap: str,
+    client_settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write the records of a time range into a topic, in the order of their partitions.
@@ -202,10 +214,11 @@ def replay(
         by_key=by_key,
         id=name,
     )
-    refuse_secured("headwater archive")
-    require_reachable(bootstrap, _REACH_S, [into])  # before Spark takes its time to start
+    connection = connection_settings(bootstrap, client_settings)
+    # before Spark takes its time to start
+    require_reachable(bootstrap, _REACH_S, [into], settings=connection.client)
     with spark_errors_as_one_line():
-        counts = run(spark_session("headwater archive replay", master=master), what, bootstrap)
+        counts = run(spark_session("headwater archive replay", master=master), what, connection)
     rows = [{"topic": topic, "into": into, "records": count} for topic, count in counts.items()]
     show(rows, as_json=as_json)
     click.echo(f"replay id {what.identity}", err=True)

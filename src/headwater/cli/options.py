@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
 
@@ -12,12 +12,18 @@ from headwater.cli.app import AS_JSON
 from headwater.cli.client_config import (
     BOOTSTRAP,
     DEFAULT_BOOTSTRAP,
+    config_file,
     default_bootstrap,
     file_settings,
 )
 from headwater.cli.reach_broker import admin_for, cancel_if_unreachable
 from headwater.client.admin import Admin
-from headwater.config.client import ClientSettings
+from headwater.config.client import AdminSettings, ClientSettings
+from headwater.config.client_tls import ALIASES
+from headwater.config.keys import ConfigError
+
+if TYPE_CHECKING:
+    from headwater.pipelines.connection_settings import ConnectionSettings
 
 P = ParamSpec("P")
 
@@ -54,6 +60,14 @@ setting_option = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     help="Set one of the client's config keys, such as isolation.level=read_committed; may be repeated.",
+)
+connecting_option = click.option(
+    "-o",
+    "client_settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set one config key of all clients, such as security.protocol=SSL; may be repeated. Secrets "
+    "belong into a file for --config.",
 )
 
 
@@ -112,8 +126,28 @@ def client_settings(
     role: type[ClientSettings], bootstrap: str, texts: tuple[str, ...], **defaults: object
 ) -> dict[str, Any]:
     """Return the keywords of a client: the command's defaults, then the config file, then -o."""
+    chosen = _assigned_settings(texts)
+    layers = {**file_settings(role), **chosen, BOOTSTRAP: bootstrap}
+    return {**defaults, **{name.replace(".", "_"): value for name, value in layers.items()}}
+
+
+def connection_settings(bootstrap: str, texts: tuple[str, ...]) -> "ConnectionSettings":
+    """Return how a pipeline or an archive connects: the config file, then -o."""
+    from headwater.pipelines.connection_settings import ConnectionSettings
+
+    given = {name.replace("_", "."): value for name, value in _assigned_settings(texts).items()}
+    chosen = {ALIASES.get(name, name): value for name, value in given.items()}
+    try:
+        connection = ConnectionSettings(bootstrap, config_file(), chosen)
+    except ConfigError as wrong:
+        raise click.UsageError(f"-o {wrong.message}") from None
+    AdminSettings.of(connection.client)  # reports contradictions before anything connects
+    return connection
+
+
+def _assigned_settings(texts: tuple[str, ...]) -> dict[str, str]:
+    """Parse the values of -o."""
     chosen = parse_assignments(texts)
     if {BOOTSTRAP, BOOTSTRAP.replace(".", "_")} & chosen.keys():
         raise click.UsageError(f"-o {BOOTSTRAP}: name brokers with --bootstrap-server")
-    layers = {**file_settings(role), **chosen, BOOTSTRAP: bootstrap}
-    return {**defaults, **{name.replace(".", "_"): value for name, value in layers.items()}}
+    return chosen

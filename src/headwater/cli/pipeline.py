@@ -5,6 +5,7 @@ Spark is imported only when a command needs it, so help and usage errors appear 
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,13 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.client_config import refuse_secured
-from headwater.cli.options import bootstrap_option, json_option, parse_assignments
+from headwater.cli.client_config import file_bootstrap
+from headwater.cli.options import (
+    bootstrap_option,
+    connecting_option,
+    connection_settings,
+    json_option,
+    parse_assignments,
+)
 from headwater.cli.output import show
 from headwater.cli.pipeline_runs import exit_if_stopped, print_flows, run_scope, running_options
 from headwater.cli.reach_broker import require_broker
 
 if TYPE_CHECKING:
+    from headwater.pipelines.connection_settings import ConnectionSettings
     from headwater.pipelines.declaring.declare import Project
 
 
@@ -42,6 +50,7 @@ _project_bootstrap = click.option(
 @_path_argument
 @running_options
 @_project_bootstrap
+@connecting_option
 @click.option(
     "--refresh",
     "refreshed",
@@ -57,6 +66,7 @@ def run(
     spark_settings: dict[str, str],
     as_json: bool,
     bootstrap: str | None,
+    client_settings: tuple[str, ...],
     refreshed: tuple[str, ...],
 ) -> None:
     """Run the pipeline at PATH: a folder with pipeline.yml, or one .py or .sql file.
@@ -64,8 +74,8 @@ def run(
     Each flow continues where it stopped. The graph is checked before Spark starts; an error in it is
     one line and exit code 2, a failed flow is one line and exit code 1.
     """
-    project = _loaded(path, bootstrap)
-    _reach(project.bootstrap_servers)
+    project = _loaded(path, bootstrap, client_settings)
+    _reach(project.connection)
     from headwater.pipelines.running.runner import run as run_project
 
     with run_scope(progress, project.storage, once) as (model, stop):
@@ -86,13 +96,20 @@ def run(
 @command.command()
 @_path_argument
 @_project_bootstrap
+@connecting_option
 @click.option("--offline", is_flag=True, help="Check only the files; do not connect to a broker.")
 @json_option
-def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> None:
+def check(
+    path: str,
+    bootstrap: str | None,
+    client_settings: tuple[str, ...],
+    offline: bool,
+    as_json: bool,
+) -> None:
     """Check the pipeline at PATH without Spark: unknown tables, cycles, missing topics, types."""
-    project = _loaded(path, bootstrap)
+    project = _loaded(path, bootstrap, client_settings)
     if not offline:
-        _reach(project.bootstrap_servers)
+        _reach(project.connection)
     from headwater.pipelines.declaring.graph import order
     from headwater.pipelines.running.preflight import problems
 
@@ -202,6 +219,7 @@ def init(name: str, sdp: bool) -> None:
 )
 @running_options
 @bootstrap_option
+@connecting_option
 def ingest(
     topic: str,
     target: str,
@@ -211,6 +229,7 @@ def ingest(
     spark_settings: dict[str, str],
     as_json: bool,
     bootstrap: str,
+    client_settings: tuple[str, ...],
     **asked: Any,
 ) -> None:
     """Write TOPIC into a table: typed columns from JSON values, each record exactly once.
@@ -224,7 +243,8 @@ def ingest(
         parse_table(target)
     except TargetError as problem:
         raise click.UsageError(str(problem)) from None
-    _reach(bootstrap)
+    connection = connection_settings(bootstrap, client_settings)
+    _reach(connection)
     from headwater.pipelines.ingest.frozen_schema import IngestError
     from headwater.pipelines.ingest.ingest import plan_ingest, run_ingest
 
@@ -232,7 +252,7 @@ def ingest(
         plan = plan_ingest(
             topic,
             target,
-            bootstrap_servers=bootstrap,
+            connection=connection,
             **asked,
         )
     except IngestError as problem:
@@ -251,22 +271,23 @@ def ingest(
     exit_if_stopped(once, stop)
 
 
-def _reach(bootstrap: str) -> None:
+def _reach(connection: "ConnectionSettings") -> None:
     """Check that a broker responds, as pipelines connect to it."""
-    refuse_secured("headwater pipeline")
-    require_broker(bootstrap)
+    require_broker(connection.bootstrap_servers, connection.client)
 
 
-def _loaded(path: str, bootstrap: str | None) -> "Project":
+def _loaded(path: str, bootstrap: str | None, client_settings: tuple[str, ...]) -> "Project":
     from headwater.pipelines.declaring.declare import DeclarationError
     from headwater.pipelines.declaring.project import load_project
 
     overrides = {"bootstrap_servers": bootstrap} if bootstrap else {}
     try:
-        return load_project(path, overrides=overrides)
+        project = load_project(path, overrides=overrides, default_servers=file_bootstrap())
     except DeclarationError as problem:
         _tell_problems([problem])
         raise
+    connection = connection_settings(project.connection.bootstrap_servers, client_settings)
+    return replace(project, connection=connection)
 
 
 def _tell_problems(found: Sequence[object]) -> None:

@@ -45,9 +45,9 @@ def require_reachable(
     asyncio.run(look())
 
 
-def require_broker(bootstrap: str) -> None:
+def require_broker(bootstrap: str, settings: Mapping[str, Any] | None = None) -> None:
     """Raise KafkaError within seconds if no broker responds; for clients that would wait longer."""
-    asyncio.run(find_broker(bootstrap, CONNECT_S))
+    asyncio.run(find_broker(bootstrap, CONNECT_S, settings=_for_admin(settings or {})))
 
 
 async def _creates_topics(admin: Admin) -> bool:

@@ -29,11 +29,14 @@ _UNIX_SOCKETS: Final = (
     {"spark.python.unix.domain.socket.enabled": "true"} if hasattr(socket, "AF_UNIX") else {}
 )
 """Unix sockets between the JVM and its Python workers: faster than TCP, above all under load."""
+_SECRETS: Final = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
+"""Names of options whose values Spark hides: its own default, and Kafka's keys that it leaves out."""
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    "spark.redaction.regex": _SECRETS,
     **_UNIX_SOCKETS,
 }
 _LOCAL: Final = "local[*]"

@@ -85,19 +85,43 @@ def test_a_broker_that_does_not_answer_is_one_line_before_spark_starts(word, sho
     assert told.stderr.count("\n") == 1
 
 
+REPLAY = ("archive", "replay", ".", "--from", "0", "--to", "1", "--into", "orders")
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        ("pipeline", "run", "shop.py"),
+        ("pipeline", "check", "shop.py"),
         ("pipeline", "ingest", "orders", "--to", "parquet:out", "--schema", "infer"),
-        ("archive", "copy", "--bootstrap-server", "127.0.0.1:1", "--to", "copies"),
+        ("archive", "copy", "--to", "copies", "--bootstrap-server"),
+        REPLAY,
     ],
 )
-def test_a_config_file_with_tls_is_refused_at_once(words, tmp_path):
+def test_tls_of_the_config_file_and_of_o_is_used_to_connect(words, shop, tmp_path, monkeypatch):
+    shop("@hw.table\ndef bronze():\n    return hw.topic('events')\n")
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    async def unreachable(settings, network, host, port):
+        seen.append((settings.security_protocol, settings.ssl_truststore_location, port))
+        raise OSError(0, "no broker here")
+
+    monkeypatch.setattr("headwater.cli.reach_broker.open_connection", unreachable)
     file = tmp_path / "alice.properties"
-    file.write_text("bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SSL\n")
-    refused = CliRunner().invoke(command, ["--config", str(file), *words])
-    assert refused.exit_code == 1
-    assert "connects without TLS and without a login" in refused.stderr
+    file.write_text("bootstrap.servers=127.0.0.1:7\nsecurity.protocol=SSL\n")
+    bootstrap = ("127.0.0.1:7",) if words[-1] == "--bootstrap-server" else ()
+    override = ("-o", "ssl.truststore.location=ca.pem")
+    told = CliRunner().invoke(command, ["--config", str(file), *words, *bootstrap, *override])
+    assert "cannot connect to 127.0.0.1:7" in told.stderr
+    assert seen == [("SSL", "ca.pem", 7)]
+
+
+def test_a_secret_belongs_into_the_config_file():
+    told = CliRunner().invoke(command, [*REPLAY, "-o", "sasl.password=hunter2"])
+    assert told.exit_code == 2
+    assert "-o sasl.password is a secret" in told.stderr
+    assert "hunter2" not in told.stderr
 
 
 def test_help_imports_no_spark():

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
+from headwater.pipelines.connection_settings import ConnectionSettings
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -198,7 +200,7 @@ class Project:
     name: str
     root: Path
     storage: Path
-    bootstrap_servers: str
+    connection: ConnectionSettings
     declarations: Declarations
     spark: Mapping[str, str] = field(default_factory=dict)
     settings: ProjectSettings = ProjectSettings()

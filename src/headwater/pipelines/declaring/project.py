@@ -10,23 +10,31 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.declaring.declare import DeclarationError, Project, SourceLocation
 from headwater.pipelines.declaring.project_file import NAME, ProjectFile, read_project_file
 from headwater.pipelines.declaring.registry import collecting
 from headwater.pipelines.declaring.sql_files import load_sql
 
 
-def load_project(path: str | Path, *, overrides: Mapping[str, str] | None = None) -> Project:
+def load_project(
+    path: str | Path,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    default_servers: str | None = None,
+) -> Project:
     """Load the project at `path`: a folder with pipeline.yml, that file, or one .py or .sql file.
 
     Args:
         path: the folder or file.
         overrides: settings of pipeline.yml by name (`storage`, `spark.…`, `tables.NAME.format`).
+        default_servers: the brokers if neither the project nor the environment names any.
     """
-    file = _project_file(Path(path), overrides or {})
+    file = _project_file(Path(path), overrides or {}, default_servers)
     with collecting(file.root) as registry, _importing(file.root):
         for definition in file.definitions:
             if definition.suffix == ".sql":
@@ -39,23 +47,26 @@ def load_project(path: str | Path, *, overrides: Mapping[str, str] | None = None
         name=file.name,
         root=file.root,
         storage=file.storage,
-        bootstrap_servers=file.bootstrap_servers,
+        connection=ConnectionSettings(file.bootstrap_servers),
         declarations=declarations,
         spark=file.spark,
         settings=file.settings,
     )
 
 
-def _project_file(path: Path, overrides: Mapping[str, str]) -> ProjectFile:
+def _project_file(
+    path: Path, overrides: Mapping[str, str], default_servers: str | None
+) -> ProjectFile:
+    read = partial(read_project_file, overrides=overrides, default_servers=default_servers)
     if path.suffix in (".py", ".sql") and path.is_file():
-        return read_project_file(path.parent, "", str(path), overrides, definitions=[path.name])
+        return read(path.parent, "", str(path), definitions=[path.name])
     file = path / NAME if path.is_dir() else path
     if not file.is_file():
         raise DeclarationError(
             SourceLocation(str(file), 1),
             "there is no such file. Name a folder with pipeline.yml, or a .py or .sql file",
         )
-    return read_project_file(file.parent, file.read_text(encoding="utf-8"), str(file), overrides)
+    return read(file.parent, file.read_text(encoding="utf-8"), str(file))
 
 
 @contextmanager

@@ -74,6 +74,7 @@ def read_project_file(
     *,
     definitions: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
+    default_servers: str | None = None,
 ) -> ProjectFile:
     """Parse the text of a pipeline.yml in `root`; DeclarationError if it is invalid."""
     environment = os.environ if environment is None else environment
@@ -91,6 +92,7 @@ def read_project_file(
         storage=root / Path(page.text("storage") or "storage").expanduser(),
         bootstrap_servers=page.text("bootstrap_servers")
         or environment.get("HEADWATER_BOOTSTRAP")
+        or default_servers
         or "localhost:9092",
         definitions=_definitions(page, Path(file).parent, patterns),
         settings=_settings(page),

@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql.types import DataType, StructType
 
 from headwater.client.consumer.blocking import Consumer
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.declaring.sql_tokens import SqlError
 from headwater.pipelines.ingest.ddl_types import columns
 from headwater.pipelines.ingest.json_rows import type_name
@@ -31,7 +32,7 @@ class IngestError(Exception):
 def resolve_schema(
     wanted: str,
     topic: str,
-    bootstrap_servers: str,
+    connection: ConnectionSettings,
     frozen: str | None,
     types: Mapping[str, str],
 ) -> str:
@@ -42,7 +43,7 @@ def resolve_schema(
     Args:
         wanted: A file, or `infer`.
         topic: The topic to infer from.
-        bootstrap_servers: Its brokers.
+        connection: Its brokers, and how to connect to them.
         frozen: The columns of earlier runs, as DDL.
         types: Types by field that replace inferred ones.
     """
@@ -54,7 +55,7 @@ def resolve_schema(
             check_change(columns(frozen), columns(ddl), wanted)
         return ddl
     if not frozen:
-        return inferred(topic, bootstrap_servers, types)
+        return inferred(topic, connection, types)
     known = {field.name: field for field in columns(frozen).fields}
     for field, kind in types.items():
         if field not in known or known[field].dataType != _type_of(field, kind):
@@ -73,9 +74,9 @@ def from_file(path: Path) -> str:
         raise IngestError(f"{path}: {problem}") from problem
 
 
-def inferred(topic: str, bootstrap_servers: str, types: Mapping[str, str]) -> str:
+def inferred(topic: str, connection: ConnectionSettings, types: Mapping[str, str]) -> str:
     """Infer the columns from the first records of a topic; `types` override."""
-    values = list(islice(_values(topic, bootstrap_servers), _SAMPLE))
+    values = list(islice(_values(topic, connection), _SAMPLE))
     if not values:
         raise IngestError(f"{topic} has no records to infer a schema from: give --schema FILE")
     try:
@@ -95,10 +96,10 @@ def _type_of(field: str, kind: str) -> DataType:
         raise IngestError(f"--type {field}={kind}: {problem.text}") from problem
 
 
-def _values(topic: str, bootstrap_servers: str) -> Iterable[bytes]:
+def _values(topic: str, connection: ConnectionSettings) -> Iterable[bytes]:
     """Yield committed values from the beginning of each partition up to its current end."""
     with Consumer(
-        bootstrap_servers=bootstrap_servers,
+        **connection.client,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
     ) as consumer:

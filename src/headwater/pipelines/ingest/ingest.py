@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.config.keys import ConfigError, nearest
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.declaring.upgrade import digest
 from headwater.pipelines.ingest.ddl_types import columns
 from headwater.pipelines.ingest.frozen_schema import SCHEMA, IngestError, resolve_schema
@@ -77,7 +78,7 @@ class Ingest:
 
     topic: str
     target: Target
-    bootstrap_servers: str
+    connection: ConnectionSettings
     ddl: str
     """The columns; required ones are NOT NULL."""
     partition_by: tuple[str, ...] = ()
@@ -121,7 +122,7 @@ def plan_ingest(
     target: str,
     *,
     schema: str,
-    bootstrap_servers: str,
+    connection: ConnectionSettings,
     partition_by: Sequence[str] = (),
     dead_letter_topic: str | None = None,
     unknown: str = "keep",
@@ -138,7 +139,7 @@ def plan_ingest(
         topic: The topic to read.
         target: The table, as `delta:PATH`, `iceberg:PATH` or `parquet:PATH`.
         schema: A file, or `infer`.
-        bootstrap_servers: The brokers.
+        connection: The brokers, and how to connect to them.
         partition_by: Partition columns of the table.
         dead_letter_topic: For records that do not fit; `<topic>.dead` by default.
         unknown: See JsonRows.
@@ -151,18 +152,18 @@ def plan_ingest(
     """
     place = parse_table(target)
     place = Target(place.kind, str(Path(place.place).absolute()))
-    topic_id = check_topic(bootstrap_servers, topic)
+    topic_id = check_topic(connection, topic)
     chosen = {**starting(start), **(options or {})}
     checkpoints = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
     name = checked_name(name) if name is not None else ingest_name(topic, place)
     check_place(name, topic, topic_id, place, checkpoints, resumes=start == "committed")
     check_unread(name, topic, place, checkpoints, chosen)
     noted = columns_so_far(name, place, checkpoints)
-    ddl = resolve_schema(schema, topic, bootstrap_servers, noted.get(SCHEMA), types or {})
+    ddl = resolve_schema(schema, topic, connection, noted.get(SCHEMA), types or {})
     plan = Ingest(
         topic,
         place,
-        bootstrap_servers,
+        connection,
         ddl,
         tuple(partition_by),
         dead_letter_topic or "",
@@ -178,9 +179,9 @@ def plan_ingest(
     return plan
 
 
-def check_topic(bootstrap_servers: str, topic: str) -> str:
+def check_topic(connection: ConnectionSettings, topic: str) -> str:
     """Return the topic's id; IngestError with the nearest name if it does not exist."""
-    with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
+    with BlockingAdmin(**connection.client) as admin:
         there = admin.list_topics()
         if topic in there:
             return admin.describe_topics([topic])[topic].topic_id.hex()
@@ -296,7 +297,7 @@ def run_ingest(
     model, writers, asked = progress or RunProgress(), GuardedWriters(), stop or threading.Event()
     opened = session_scope(
         ingest.name,
-        bootstrap_servers=ingest.bootstrap_servers,
+        connection=ingest.connection,
         progress=model,
         logs=ingest.checkpoint_store.folder.parent,
         master=master,
@@ -341,7 +342,7 @@ def start(
     ingest: Ingest, spark: "SparkSession", once: bool, writers: GuardedWriters
 ) -> "StreamingQuery":
     """Start the query of an ingest."""
-    ensure_topic(ingest.bootstrap_servers, ingest.dead_letters)
+    ensure_topic(ingest.connection, ingest.dead_letters)
     records = spark.readStream.format("headwater").options(**_options(ingest)).load()
     rows = JsonRows(
         ingest.schema,
@@ -360,9 +361,9 @@ def start(
         RENAME: dict(ingest.rename),
     }
     note(ingest, {**facts, TOPIC_IDS: {ingest.topic: ingest.topic_id}})
-    servers, rules = ingest.bootstrap_servers, digest(f"{ingest.unknown} {ingest.ddl}")
+    rules = digest(f"{ingest.unknown} {ingest.ddl}")
     refused = RefusedRows(ingest.name, ingest.name, rules)
-    letters = refused.into_topic(servers, ingest.dead_letters)
+    letters = refused.into_topic(ingest.connection, ingest.dead_letters)
     gate = QualityGate(rows, sink, [letters])
     writer = judged.writeStream.foreachBatch(writers.guard(ingest.name, gate))
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": _TRIGGER}
@@ -382,7 +383,6 @@ def note(ingest: Ingest, facts: Mapping[str, Any]) -> None:
 
 def _options(ingest: Ingest) -> dict[str, str]:
     options = {
-        "kafka.bootstrap.servers": ingest.bootstrap_servers,
         "subscribe": ingest.topic,
         "startingOffsets": "earliest",
         "includeHeaders": "true",
@@ -394,7 +394,7 @@ def _options(ingest: Ingest) -> dict[str, str]:
         del options["startingOffsets"]
     if "maxOffsetsPerTrigger" not in options:
         options.setdefault("targetBatchTime", TARGET_BATCH_TIME)
-    return options
+    return ingest.connection.source_options(options)
 
 
 def check_columns(ingest: Ingest) -> None:
@@ -440,8 +440,8 @@ def check_rename(noted: Mapping[str, Any], asked: Mapping[str, str]) -> dict[str
     return {**before, **asked}
 
 
-def ensure_topic(bootstrap_servers: str, name: str) -> None:
+def ensure_topic(connection: ConnectionSettings, name: str) -> None:
     """Create the topic for dead letters if it does not exist."""
-    with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
+    with BlockingAdmin(**connection.client) as admin:
         if name not in admin.list_topics():
             admin.create_topics([NewTopic(name)])

@@ -113,9 +113,9 @@ class SparkDatasetReader:
         return {"targetBatchTime": wanted} if wanted and not _LIMITS & set(options) else {}
 
     def _options(self, topic: str, options: Mapping[str, str]) -> dict[str, str]:
-        servers = {"kafka.bootstrap.servers": self._project.bootstrap_servers}
         chosen = {} if _CHOICES & set(options) else {"subscribe": topic}
-        return {**servers, **chosen, **{name: str(value) for name, value in options.items()}}
+        given = {name: str(value) for name, value in options.items()}
+        return self._project.connection.source_options({**chosen, **given})
 
 
 _LIMITS: Final = {"maxOffsetsPerTrigger", "targetBatchTime"}

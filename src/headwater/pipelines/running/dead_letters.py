@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.running.quality import REASONS
 from headwater.pipelines.tables.writing import TableSink, query_id
 from headwater.pipelines.targets import Target
@@ -56,16 +57,17 @@ class RefusedRows:
 
         return write
 
-    def into_topic(self, bootstrap_servers: str, topic: str) -> "BatchWriter":
+    def into_topic(self, connection: ConnectionSettings, topic: str) -> "BatchWriter":
         """Return a writer that sends refused rows to a dead letter topic."""
 
         def write(rows: "DataFrame", batch: int) -> None:
             write_batch(
                 as_records(rows, self._query),
-                bootstrap_servers=bootstrap_servers,
+                bootstrap_servers=connection.bootstrap_servers,
                 topic=topic,
                 query=self._name(rows),
                 batch_id=batch,
+                options=connection.options,
             )
 
         return write

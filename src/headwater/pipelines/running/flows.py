@@ -145,13 +145,14 @@ class Flows:
         return rows.writeStream.foreachBatch(self._writers.guard(flow.name, send))
 
     def _send(self, rows: "DataFrame", sink: Sink, query: str, batch_id: int) -> None:
+        connection = self._project.connection
         write_batch(
             rows,
-            bootstrap_servers=self._project.bootstrap_servers,
+            bootstrap_servers=connection.bootstrap_servers,
             topic=parse_target(sink.target).place,
             query=query,
             batch_id=batch_id,
-            options=sink.options,
+            options={**connection.options, **sink.options},
         )
 
     def _to_table(self, flow: Flow, rows: "DataFrame", sink: Sink | None) -> "DataStreamWriter":
@@ -198,8 +199,8 @@ class Flows:
                 refused.into_table(table_target(self._project, dataset.quarantine.table))
             )
         if dataset.quarantine and dataset.quarantine.topic:
-            servers, topic = self._project.bootstrap_servers, dataset.quarantine.topic
-            writers.append(refused.into_topic(servers, topic))
+            connection, topic = self._project.connection, dataset.quarantine.topic
+            writers.append(refused.into_topic(connection, topic))
         return writers
 
     def _quality(self, flow: Flow) -> Quality:

@@ -9,7 +9,7 @@ here may fail a query, delay it, or decide where it continues: that is the check
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -46,6 +46,7 @@ def track_lag(
     spark: SparkSession,
     bootstrap_servers: str,
     *,
+    client: Mapping[str, Any] | None = None,
     group: GroupName | None = None,
     on_progress: OnProgress | None = None,
 ) -> "LagListener":
@@ -54,10 +55,12 @@ def track_lag(
     Args:
         spark: The session.
         bootstrap_servers: The cluster that the queries read, which also holds the groups.
+        client: Further settings of its client by keyword, such as security_protocol.
         group: Returns the group of a query from its name and id.
         on_progress: Called with every progress; the listener also keeps the last of each query.
     """
-    listener = LagListener(spark, bootstrap_servers, group or query_group, on_progress)
+    settings = {**(client or {}), "bootstrap_servers": bootstrap_servers}
+    listener = LagListener(spark, settings, group or query_group, on_progress)
     spark.streams.addListener(listener)
     return listener
 
@@ -68,7 +71,7 @@ class LagListener(StreamingQueryListener):
     def __init__(
         self,
         spark: SparkSession,
-        bootstrap_servers: str,
+        client: Mapping[str, Any],
         group: GroupName,
         on_progress: OnProgress | None,
     ) -> None:
@@ -77,7 +80,7 @@ class LagListener(StreamingQueryListener):
         self._spark = spark
         self._group = group
         self._on_progress = on_progress
-        self._commits = _Commits(bootstrap_servers)
+        self._commits = _Commits(client)
         self._ended: set[str] = set()
         self._one_ended = threading.Condition()
 
@@ -123,8 +126,8 @@ class LagListener(StreamingQueryListener):
 class _Commits:
     """Commits the newest offsets of each group on a thread; newer offsets replace pending ones."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._servers = bootstrap_servers
+    def __init__(self, client: Mapping[str, Any]) -> None:
+        self._client = {**client, "default_api_timeout_ms": PATIENCE_MS}
         self._waiting: dict[str, Offsets] = {}
         self._changed = threading.Condition()
         self._busy = self._stopped = False
@@ -152,9 +155,7 @@ class _Commits:
     def _run(self) -> None:
         admin: Admin | None = None
         while (group := self._next()) is not None:
-            admin = admin or Admin(
-                bootstrap_servers=self._servers, default_api_timeout_ms=PATIENCE_MS
-            )
+            admin = admin or Admin(**self._client)
             self._commit(admin, *group)
         if admin is not None:
             admin.close()

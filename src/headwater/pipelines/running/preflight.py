@@ -110,7 +110,7 @@ def _mismatch(project: Project, flow: Flow, checkpoints: Checkpoints, work: str)
     query = checkpoints.query_id(flow.name)
     if query is None:
         return None
-    with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
+    with BlockingAdmin(**project.connection.client) as admin:
         lead = stale_checkpoint(
             flow.name, checkpoints, Ledger(admin, query).last_batch(target.place)
         )
@@ -122,7 +122,7 @@ def topic_ids(project: Project) -> dict[str, str]:
     names = {name for flow in fingerprint(project).values() for name in flow["topics"]}
     if not names:
         return {}
-    with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
+    with BlockingAdmin(**project.connection.client) as admin:
         there = names & set(admin.list_topics())
         views = admin.describe_topics(sorted(there))
     return {name: view.topic_id.hex() for name, view in views.items()}
@@ -149,7 +149,7 @@ def problems(
     """
     if not live:
         return [*check(project), *_repeated_letters(project)]
-    with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
+    with BlockingAdmin(**project.connection.client) as admin:
         topics = admin.list_topics()
     emptied = {flow.target for flow in project.declarations.flows if flow.name in set(refreshed)}
     names = [name for name in project.declarations.datasets if name not in emptied]
@@ -209,7 +209,7 @@ def _repeated_letters(project: Project) -> Iterator[Problem]:
 def create_topics(project: Project) -> list[str]:
     """Create the topics that the pipeline writes to, if they are missing; return their names."""
     wanted = written_topics(project.declarations)
-    with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
+    with BlockingAdmin(**project.connection.client) as admin:
         there = set(admin.list_topics())
         missing = [name for name in wanted if name not in there]
         admin.create_topics([NewTopic(name) for name in missing])

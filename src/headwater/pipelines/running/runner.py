@@ -87,7 +87,7 @@ def run(
         model = progress or RunProgress()
         opened = session_scope(
             project.name,
-            bootstrap_servers=project.bootstrap_servers,
+            connection=project.connection,
             progress=model,
             logs=project.storage,
             master=master,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.running.lag import track_lag
 from headwater.pipelines.running.progress import RunProgress
 from headwater.pipelines.running.signals import keep_sigint_handler
@@ -30,7 +31,7 @@ _NOISY_LOGGERS: Final = (
 def session_scope(
     name: str,
     *,
-    bootstrap_servers: str,
+    connection: ConnectionSettings,
     progress: RunProgress,
     logs: Path,
     master: str | None,
@@ -46,7 +47,8 @@ def session_scope(
             )
     listener = track_lag(
         running,
-        bootstrap_servers,
+        connection.bootstrap_servers,
+        client=connection.client,
         on_progress=lambda event: progress.observe(json.loads(event.json)),
     )
     try:

@@ -17,6 +17,7 @@ from headwater.log import checkpoints
 from headwater.log.folders import name_of, read_topic_id
 from headwater.log.log_dir import META
 from headwater.model import TopicPartition
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.segments.files import MAX_OFFSET, partition_folders
 from headwater.seams.files import OsFiles
 
@@ -74,12 +75,12 @@ def _require_data_folder(path: str) -> None:
     )
 
 
-def sources_of(bootstrap_servers: str, topics: Iterable[str] = ()) -> list[ArchiveSource]:
+def sources_of(connection: ConnectionSettings, topics: Iterable[str] = ()) -> list[ArchiveSource]:
     """Return the leaders' folders of the given or all non-internal topics.
 
     Files are read from disk, not fetched: the leaders' folders must be on this machine.
     """
-    with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
+    with BlockingAdmin(**connection.client) as admin:
         views = admin.describe_topics(list(topics) or admin.list_topics())
         leaders = {
             TopicPartition(view.name, part.partition): (part.leader, view.topic_id)

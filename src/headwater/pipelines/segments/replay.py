@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from headwater.client.admin import BlockingAdmin
 from headwater.errors import E, KafkaError
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.segments.files import find_segments
 
 HEADERS: Final = "replay."
@@ -58,7 +59,7 @@ class Replay:
         return sha256(repr(said).encode()).hexdigest()[:16]
 
 
-def replay(spark: SparkSession, what: Replay, bootstrap_servers: str) -> dict[str, int]:
+def replay(spark: SparkSession, what: Replay, connection: ConnectionSettings) -> dict[str, int]:
     """Write the records of the range; return the number of records by topic.
 
     Records that an earlier run with the same id wrote are counted and not written again.
@@ -67,17 +68,18 @@ def replay(spark: SparkSession, what: Replay, bootstrap_servers: str) -> dict[st
     from headwater.pipelines.topic_sink.topic_sink import write_batch
 
     sources = _sources(what)
-    _check_target(what, bootstrap_servers, max(sources.values()))
+    _check_target(what, connection, max(sources.values()))
     counts = {}
     for topic, highest in sources.items():
         seen = Observation()
         write_batch(
             replayed(spark, what, topic, highest + 1).observe(seen, f.count("*").alias("rows")),
-            bootstrap_servers=bootstrap_servers,
+            bootstrap_servers=connection.bootstrap_servers,
             topic=what.into,
             query=f"replay-{what.identity}-{topic}",
             batch_id=0,
-            options={TRANSACTIONS: "off"},  # a task may take longer than any transaction
+            # a task may take longer than any transaction
+            options={**connection.options, TRANSACTIONS: "off"},
         )
         counts[topic] = seen.get["rows"]
     return counts
@@ -134,9 +136,9 @@ def _sources(what: Replay) -> dict[str, int]:
     return highest
 
 
-def _check_target(what: Replay, bootstrap_servers: str, highest: int) -> None:
+def _check_target(what: Replay, connection: ConnectionSettings, highest: int) -> None:
     """Refuse a missing target topic or one with too few partitions before Spark reads anything."""
-    with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
+    with BlockingAdmin(**connection.client) as admin:
         partitions = len(admin.describe_topics([what.into])[what.into].partitions)
     if not what.by_key and partitions <= highest:
         raise KafkaError(

@@ -4,7 +4,7 @@ Option and column names are those of Spark's Kafka connector.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final
 
@@ -22,16 +22,18 @@ from pyspark.sql.types import (
 
 from headwater.client.errors import ClientError
 from headwater.config.client import AdminSettings, ProducerSettings
+from headwater.config.client_tls import ALIASES
 from headwater.config.keys import ConfigError, nearest
 from headwater.errors import E
 from headwater.model import topic_name_problem
+from headwater.pipelines.connection_settings import CONFIG_FILE, with_config_file
 from headwater.pipelines.topic_sink.origin import Pair, Pairs, without_origin
 
 SERVERS: Final = "kafka.bootstrap.servers"
 QUERY: Final = "originQuery"
 BATCH: Final = "originBatch"
 TRANSACTIONS: Final = "transactions"
-OWN: Final = (SERVERS, "topic", "includeHeaders", QUERY, BATCH, TRANSACTIONS)
+OWN: Final = (SERVERS, CONFIG_FILE, "topic", "includeHeaders", QUERY, BATCH, TRANSACTIONS)
 SPARKS: Final = frozenset({"checkpointlocation", "path", "outputmode", "queryname", "truncate"})
 """Options that Spark adds to the sink's own."""
 PROMISED: Final = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
@@ -55,7 +57,7 @@ class TopicWriteError(ClientError):
 class SinkPlan:
     """The checked options and columns of a sink, sent to every task."""
 
-    producer: Mapping[str, Any]
+    producer: Mapping[str, Any] = field(repr=False)
     """Keywords of the producer."""
     topic: str | None
     """The topic of all rows; None if a column names it."""
@@ -71,7 +73,7 @@ class SinkPlan:
         return {
             name: value
             for name, value in self.producer.items()
-            if name.replace("_", ".") in AdminSettings.KEYS
+            if ALIASES.get(key := name.replace("_", "."), key) in AdminSettings.KEYS
         }
 
     @property
@@ -136,6 +138,10 @@ def plan_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
     """
     given = {name.lower(): value for name, value in options.items()}
     _check_names(given)
+    try:
+        given = with_config_file(given)
+    except ConfigError as wrong:
+        raise SinkError(f"option {CONFIG_FILE}: {wrong}") from wrong
     topic = given.get("topic")
     if topic is not None and (problem := topic_name_problem(topic)):
         raise SinkError(f"option topic: {problem}")

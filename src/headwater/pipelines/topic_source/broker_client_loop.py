@@ -17,7 +17,7 @@ from headwater.client.cluster import Cluster, TopicView
 from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.errors import TimedOutError, failure
 from headwater.client.partition_reader import Leader, OutOfRange, PartitionReader
-from headwater.config.client import ConsumerSettings
+from headwater.config.client import AdminSettings, ConsumerSettings
 from headwater.errors import E, KafkaError
 from headwater.model import EARLIEST, LATEST, TopicPartition
 from headwater.pipelines.topic_source.offsets import Offsets
@@ -97,13 +97,15 @@ class BrokerClient:
         """Return the committed offsets of a group."""
         from headwater.client.admin import BlockingAdmin  # only here, and slow to import
 
-        known = {
-            name: value
-            for name in ("bootstrap_servers", "client_id", "request_timeout_ms")
-            if (value := getattr(self.settings, name)) is not None
-        }
-        with BlockingAdmin(**known) as admin:
+        with BlockingAdmin(**self._for_admin()) as admin:
             return {where: row.offset for where, row in admin.group_offsets(group).items()}
+
+    def _for_admin(self) -> dict[str, Any]:
+        """Return the chosen settings that an admin has as well, as text."""
+        rows = (
+            AdminSettings.KEYS[name] for name in self.settings.chosen & AdminSettings.KEYS.keys()
+        )
+        return {row.name: row.text(getattr(self.settings, row.attribute)) for row in rows}
 
     def _ends(self, partitions: Collection[TopicPartition], which: int) -> Offsets:
         if not partitions:

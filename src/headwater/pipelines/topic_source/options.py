@@ -6,12 +6,13 @@ sentence with the remedy.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from headwater.config.client import ConsumerSettings
 from headwater.config.keys import ConfigError, nearest
 from headwater.model import EARLIEST, LATEST, TopicPartition
+from headwater.pipelines.connection_settings import CONFIG_FILE, with_config_file
 from headwater.pipelines.topic_source.offsets import Offsets, parse_assign, parse_offsets
 
 NAMES: Final = {
@@ -23,6 +24,7 @@ NAMES: Final = {
         "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
         "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "targetBatchTime",
         "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
+        CONFIG_FILE,
         "group.id", "groupIdPrefix",
         "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
     )
@@ -66,7 +68,7 @@ class Bound:
 class SourceOptions:
     """The checked options of a query, see `parse`."""
 
-    client: Mapping[str, str]
+    client: Mapping[str, str] = field(repr=False)
     """Settings of the consumer, with underscores."""
     starting: Bound
     ending: Bound
@@ -178,7 +180,7 @@ class _Given:
 def _client(options: Mapping[str, str]) -> dict[str, str]:
     """Return the `kafka.` options as keywords of a consumer, which checks their values."""
     found = {}
-    for name, value in options.items():
+    for name, value in with_config_file(options).items():
         key = name.lower().removeprefix(_PREFIX)
         if key == name.lower():
             continue

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.declaring.columns import condition_columns, ddl_columns, output_columns
 from headwater.pipelines.declaring.declare import (
     DatasetRead,
@@ -36,7 +37,15 @@ def project(text: str, *sinks: Sink) -> Project:
 
 
 def of(declarations: Declarations) -> Project:
-    return Project("p", Path(), Path("s"), "localhost:9092", declarations, {}, ProjectSettings())
+    return Project(
+        "p",
+        Path(),
+        Path("s"),
+        ConnectionSettings("localhost:9092"),
+        declarations,
+        {},
+        ProjectSettings(),
+    )
 
 
 def said(text: str, *sinks: Sink, **live) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater import pipelines as hw
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.declaring.declare import Project
 from headwater.pipelines.declaring.registry import Registry, collecting
 from headwater.pipelines.declaring.sql_files import parse_sql
@@ -13,7 +14,9 @@ from headwater.pipelines.declaring.upgrade import describe_change, fingerprint
 
 
 def printed(registry: Registry) -> dict:
-    project = Project("p", Path(__file__).parent, Path("s"), "b:1", registry.declarations())
+    project = Project(
+        "p", Path(__file__).parent, Path("s"), ConnectionSettings("b:1"), registry.declarations()
+    )
     return json.loads(json.dumps(fingerprint(project)))
 
 

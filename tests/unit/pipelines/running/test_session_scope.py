@@ -2,6 +2,7 @@
 
 import pytest
 
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.running import session_scope as module
 from headwater.pipelines.running.progress import RunProgress
 
@@ -15,7 +16,12 @@ def test_a_run_tells_that_spark_starts_and_where_its_log_is(monkeypatch, tmp_pat
 
     monkeypatch.setattr(module, "spark_session", start)
     scope = module.session_scope(
-        "shop", bootstrap_servers="", progress=progress, logs=tmp_path, master=None, settings={}
+        "shop",
+        connection=ConnectionSettings(""),
+        progress=progress,
+        logs=tmp_path,
+        master=None,
+        settings={},
     )
     with pytest.raises(OSError, match="no Java"), scope:
         pass

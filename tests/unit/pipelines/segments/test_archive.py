@@ -11,6 +11,7 @@ from headwater.errors import KafkaError
 from headwater.log.checkpoints import HIGH_WATERMARKS, write_offsets
 from headwater.log.folders import write_topic_id
 from headwater.model import TopicPartition
+from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.segments import archive as archiving
 from headwater.pipelines.segments import manifest
 from headwater.pipelines.segments.archive import archive, verify
@@ -314,7 +315,7 @@ def test_a_running_broker_is_archived_where_it_says_its_files_are(to):
         with headwater.Producer(bootstrap_servers=broker.bootstrap, batch_size=500) as producer:
             for number in range(60):
                 producer.send("orders", b"x" * 100, key=b"%d" % number)
-        (source,) = sources_of(broker.bootstrap, ["orders"])
+        (source,) = sources_of(ConnectionSettings(broker.bootstrap), ["orders"])
         assert source.limit == 60
         outcome = archive([source], str(to))
         assert len(outcome.added) > 1
