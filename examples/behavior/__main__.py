@@ -175,7 +175,7 @@ def _counts(project: Project) -> dict[str, int]:
     tables = {folder.name: row_count(folder) for folder in folders}
     read = {topic for dataset in project.declarations.datasets.values() for topic in dataset.topics}
     topics = sorted(read | {DEAD, PURCHASES})
-    servers = project.connection.bootstrap_servers
+    servers = project.bootstrap_servers
     return tables | {f"topic:{topic}": record_count(servers, topic) for topic in topics}
 
 

@@ -10,7 +10,6 @@ from pyspark.errors import PySparkException
 
 import headwater
 from headwater.cli.app import command
-from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.segments.archive import archive
 from headwater.pipelines.segments.archive_sources import sources_in
 from headwater.pipelines.segments.audit import audit, key_statistics, latest_per_key
@@ -186,8 +185,8 @@ def test_a_replay_writes_a_range_once_in_order_with_its_origin(
 ):
     into = topic("replayed", partitions=2)
     what = Replay(str(folder), into, START + 100_000, START + 200_000, id=f"run-of-{into}")
-    assert replay(spark, what, ConnectionSettings(bootstrap)) == {"orders": 100}
-    assert replay(spark, what, ConnectionSettings(bootstrap)) == {"orders": 100}
+    assert replay(spark, what, bootstrap) == {"orders": 100}
+    assert replay(spark, what, bootstrap) == {"orders": 100}
     with headwater.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         places = [headwater.TopicPartition(into, number) for number in (0, 1)]
         consumer.assign(places)

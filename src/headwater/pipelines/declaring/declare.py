@@ -205,6 +205,11 @@ class Project:
     spark: Mapping[str, str] = field(default_factory=dict)
     settings: ProjectSettings = ProjectSettings()
 
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return the brokers."""
+        return self.connection.bootstrap_servers
+
 
 TABLE_OPTIONS = ("target_file_bytes", "compact_after_files", "retention_hours")
 """The keys of `Dataset.options`: arguments of the table sink, as text."""

@@ -59,14 +59,19 @@ class Replay:
         return sha256(repr(said).encode()).hexdigest()[:16]
 
 
-def replay(spark: SparkSession, what: Replay, connection: ConnectionSettings) -> dict[str, int]:
+def replay(
+    spark: SparkSession, what: Replay, connection: ConnectionSettings | str
+) -> dict[str, int]:
     """Write the records of the range; return the number of records by topic.
 
-    Records that an earlier run with the same id wrote are counted and not written again.
+    Records that an earlier run with the same id wrote are counted and not written again. The
+    connection may be just HOST:PORT.
     """
     from headwater.pipelines.topic_sink.sink_plan import TRANSACTIONS
     from headwater.pipelines.topic_sink.topic_sink import write_batch
 
+    if isinstance(connection, str):
+        connection = ConnectionSettings(connection)
     sources = _sources(what)
     _check_target(what, connection, max(sources.values()))
     counts = {}

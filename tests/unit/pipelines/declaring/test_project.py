@@ -54,7 +54,7 @@ def test_a_project_of_python_sql_and_yaml(tmp_path):
     )
     project = load_project(tmp_path)
     assert (project.name, project.root, project.storage) == ("shop", tmp_path, tmp_path / "lake")
-    assert project.connection.bootstrap_servers == "broker:9092"
+    assert project.bootstrap_servers == "broker:9092"
     assert project.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
     settings = project.settings
     assert (settings.format, settings.dead_letter_topic) == ("iceberg", "shop.dead")
