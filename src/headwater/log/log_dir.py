@@ -15,6 +15,7 @@ from headwater.log.checked_json import dump_checked, load_checked
 from headwater.log.checkpoints import LogRows
 from headwater.log.folders import partition_of, write_topic_id
 from headwater.log.log_state import LogState
+from headwater.log.segment import LOG
 from headwater.log.truncation_note import write_note
 from headwater.model import TopicPartition, Uuid
 from headwater.records.checksum import crc32c
@@ -161,16 +162,24 @@ class LogDir:
         ]
 
     def begin_log(self, name: str, partition: TopicPartition, topic_id: Uuid) -> LogState:
-        """Make the folder of a new log with its topic id."""
+        """Make the folder of a new log with its topic id; OSError if one of an earlier log is there."""
         self.require_disk()
         directory, state = self.join(name), LogState()
         self._files.mkdir(directory)
+        self._require_no_records(directory)
         if self.rows.names(partition, topic_id):
             # Of an earlier log of this topic, which was moved away or removed. It must not count.
             state.truncation_limit = 0
             write_note(self._files, directory, 0)
         write_topic_id(self._files, directory, topic_id)
         return state
+
+    def _require_no_records(self, directory: str) -> None:
+        """Refuse a folder whose rename failed; that of a creation that failed has no records yet."""
+        for name in self._files.listdir(directory):
+            path = f"{directory}/{name}"
+            if name.endswith(LOG) and self._files.path_size(path):
+                raise OSError(errno.EEXIST, "the folder has records of an earlier log", directory)
 
     def consume_clean_marker(self) -> CleanStop | None:
         """Remove the marker of a clean stop and return it, if there is one."""

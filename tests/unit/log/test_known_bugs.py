@@ -75,6 +75,16 @@ def test_b13_an_index_that_cannot_be_written_gives_no_offset_twice(tmp_path):
     assert [row[:3] for row in log.aborted_transactions(0, 3)] == [(5, 0, 1)]
 
 
+def test_a_log_does_not_begin_in_the_folder_of_an_earlier_one_that_could_not_be_renamed(tmp_path):
+    dirs, log = created(tmp_path)
+    append(log, 2)
+    records = (tmp_path / "topic-0" / "00000000000000000000.log").read_bytes()
+    dirs.name_freed(PARTITION, dirs.delete(PARTITION))  # its rename has failed
+    with pytest.raises(FileExistsError, match="records of an earlier log"):
+        dirs.create(PARTITION, bytes(range(1, 17)), SETTINGS, NOW)
+    assert (tmp_path / "topic-0" / "00000000000000000000.log").read_bytes() == records
+
+
 def test_b15_a_flush_syncs_the_epochs_and_damaged_ones_are_rebuilt(tmp_path):
     files = LossyFiles()
     dirs, log = created(tmp_path, files=files)
