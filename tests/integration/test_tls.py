@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -175,9 +176,9 @@ def test_half_open_connections_cost_nobody_else_anything(tmp_path, authority, st
         assert time.monotonic() - began >= 3
         for peer in peers:
             peer.settimeout(10)
-            while peer.recv(1 << 16):
-                pass
-            peer.close()
+            with peer, suppress(ConnectionResetError):  # if a part of its hello was not read
+                while peer.recv(1 << 16):
+                    pass
 
 
 def _refused_as(why: str, port: int, authority=None) -> None:
