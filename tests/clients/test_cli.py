@@ -187,4 +187,4 @@ def test_quotas_come_change_and_go(type_in) -> None:
     type_in("quotas", "remove", "--user", "q", "--default-client-id")
     type_in("quotas", "remove", "--user", "q")
     type_in("quotas", "remove", "--ip", "10.0.0.1")
-    assert "there are no quotas" in type_in("quotas", "list")
+    assert "no quotas are set" in type_in("quotas", "list")

@@ -98,7 +98,7 @@ def test_its_metadata_says_where_and_what_it_is(wheel):
     assert "Classifier: Operating System :: POSIX :: Linux" in lines
     assert "License-Expression: Apache-2.0" in lines
     extras = {line.partition(": ")[2] for line in lines if line.startswith("Provides-Extra")}
-    assert extras == {"spark", "lake", "spark-jre", "charts", "collect"}
+    assert extras == {"spark", "lake", "spark-jre", "charts", "collect", "security"}
 
 
 def test_an_installed_broker_takes_and_gives_a_record(installed, tmp_path):
