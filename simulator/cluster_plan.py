@@ -19,8 +19,8 @@ FEWEST, MOST = 5, 9
 
 WITHOUT_TRANSACTIONS = 7
 """One seed of seven has no transactions."""
-SECURED = 10
-"""In one seed of ten clients log in."""
+SECURED = 30
+"""In one seed of thirty clients log in."""
 
 BROKERS = ("leader", "leader", "follower", "controller", "coordinator", "any")
 """The targets of troubles; a role is resolved when the trouble begins."""
