@@ -75,7 +75,7 @@ class Desk:
             permits=self.permits,
             sees=self.permits,
             refusal=lambda request, right, name="": KafkaError(right.refusal),
-            audit=SimpleNamespace(changed=lambda *line: None),
+            note_change=lambda *line, **right: None,
             authorized_operations=lambda request, kind, name: sum(
                 1 << operation for operation in OPERATIONS_ON[kind]
             ),
