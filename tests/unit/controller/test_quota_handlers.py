@@ -252,7 +252,7 @@ def test_each_change_is_audited_and_a_dry_run_is_not(desk):
 
     def audited():
         made = context()
-        made.audit.changed = lambda request, *line: lines.append(line)
+        made.note_change = lambda request, *line, **right: lines.append(line)
         return made
 
     desk.context = audited
