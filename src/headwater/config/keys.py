@@ -35,7 +35,7 @@ class Type(IntEnum):
     PASSWORD = 9
 
 
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, _, PASSWORD = Type
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = Type
 _BITS = {INT: 31, SHORT: 15, LONG: 63}
 _NEEDED = {BOOLEAN: "true or false", DOUBLE: "a number"}
 
@@ -262,5 +262,5 @@ def _list(text: str) -> tuple[str, ...]:
 
 _PARSERS: dict[Type, Callable[[str], Value]] = {
     BOOLEAN: _boolean, STRING: str, INT: _integer, SHORT: _integer, LONG: _integer,
-    DOUBLE: _double, LIST: _list, PASSWORD: str,
+    DOUBLE: _double, LIST: _list, CLASS: str, PASSWORD: str,
 }  # fmt: skip

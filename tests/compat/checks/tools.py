@@ -194,8 +194,7 @@ def kafka_broker_api_versions(java: JavaTools, broker: BrokerUnderTest) -> None:
     assert served >= {*range(4), *range(8, 17), *range(18, 24), 32, 33, 35, 37, 42, 44, 47, 60, 61}
     if not broker.is_apache:
         assert served - {17, 36} == {
-            *range(4), *range(8, 17), *range(18, 36), 37, *range(42, 52),
-            60, 61, 65, 66, 74, 75,
+            *range(4), *range(8, 17), *range(18, 36), *range(37, 52), 60, 61, 65, 66, 74, 75,
         }, "what is advertised is what is served"  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Authentication of clients with tokens of an identity provider (OAUTHBEARER)."""
 
-from headwater.config.keys import BOOLEAN, INT, LIST, LONG, STRING, SettingsBase, key
+from headwater.config.keys import BOOLEAN, CLASS, INT, LIST, LONG, STRING, SettingsBase, key
 from headwater.config.urls import url_problem
 
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer."
@@ -65,7 +65,7 @@ class OAuthBearerKeys(SettingsBase):
         doc="The longest pause before a failed fetch is repeated.",
     )
     sasl_server_callback_handler_class: str | None = key(
-        "sasl.server.callback.handler.class", STRING, default=None, one_of=_VALIDATORS,
+        "sasl.server.callback.handler.class", CLASS, default=None, one_of=_VALIDATORS,
         per_listener=True,
         doc="The class of Java that checks tokens.",
         idle="tokens are always checked as this class does",
