@@ -126,11 +126,14 @@ def test_admin_writer_and_reader(walk: Walk) -> None:
         "admin", "kafka-acls", "--add", "--allow-principal", "User:reader", *reader, *prefixed
     )
     assert "ClusterAuthorizationException" in walk.kafka("writer", "kafka-acls", "--list")
-    listed = walk.kafka(
-        "admin", "kafka-acls", "--list", "--topic", "orders", "--resource-pattern-type", "match"
+    listing = ("--list", "--topic", "orders", "--resource-pattern-type", "match")
+    # the tool asks any broker, and the other one hears of the change a moment later
+    eventually(
+        lambda: all(
+            user in walk.kafka("admin", "kafka-acls", *listing)
+            for user in ("User:reader", "User:writer")
+        )
     )
-    assert "User:reader" in listed
-    assert "User:writer" in listed
 
     send = ("kafka-console-producer", "--topic", "orders", "--sync")
     walk.kafka("writer", *send, stdin="of Kafka\n")

@@ -40,6 +40,7 @@ _GIVE_PRODUCER_IDS = (
     "EndTxnResponse",
     "DescribeTransactionsResponse.TransactionState",
     "ListTransactionsResponse.TransactionState",
+    "WriteTxnMarkersResponse.WritableTxnMarkerResult",
 )
 
 

@@ -1,6 +1,8 @@
 """Transactions of kafka-python."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from typing import Any
 
@@ -12,6 +14,7 @@ from kafka.errors import (
 )
 
 WAIT_S = 180
+ABORT_S = 60
 BATCH = 7
 PATIENCE_MS = 3000
 
@@ -51,7 +54,20 @@ class Transactional:
         self._producer.commit_transaction()
 
     def abort(self) -> None:
-        self._producer.abort_transaction()
+        """Abort, and give up after a time: the client itself may wait for ever if brokers are killed."""
+        aborted = Future[None]()
+
+        def abort() -> None:
+            try:
+                aborted.set_result(self._producer.abort_transaction())
+            except Exception as problem:  # noqa: BLE001 - raised where the result is awaited
+                aborted.set_exception(problem)
+
+        threading.Thread(target=abort, daemon=True).start()
+        try:
+            aborted.result(ABORT_S)
+        except TimeoutError:
+            raise KafkaTimeoutError(f"no abort in {ABORT_S} s") from None
 
     def close(self) -> None:
         self._producer.close(WAIT_S)
