@@ -54,7 +54,7 @@ class Transactional:
         self._producer.commit_transaction()
 
     def abort(self) -> None:
-        """Abort, and give up after a time: the client itself may wait for ever if brokers are killed."""
+        """Abort, and give up after a time: the client itself may wait forever if brokers are killed."""
         aborted = Future[None]()
 
         def abort() -> None:
