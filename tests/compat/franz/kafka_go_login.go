@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -49,7 +51,20 @@ func mechanismOf(ask LoginAsk) (sasl.Mechanism, error) {
 }
 
 func (s *kafkaGoSession) produce(ctx context.Context, topic, value string) error {
-	return s.writer.WriteMessages(ctx, kafka.Message{Topic: topic, Value: []byte(value)})
+	return onOpenConnection(ctx, func() error {
+		return s.writer.WriteMessages(ctx, kafka.Message{Topic: topic, Value: []byte(value)})
+	})
+}
+
+// kafka-go repeats what a lost connection failed, except when it closed the connection itself, at
+// the end of a session, between taking it from its pool and writing to it.
+func onOpenConnection(ctx context.Context, call func() error) error {
+	for {
+		err := call()
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), net.ErrClosed.Error()) {
+			return err
+		}
+	}
 }
 
 func (s *kafkaGoSession) poll(ctx context.Context, topic, group string) ([]string, error) {
@@ -68,7 +83,7 @@ func (s *kafkaGoSession) poll(ctx context.Context, topic, group string) ([]strin
 			return found, nil
 		}
 		if err == nil {
-			err = s.reader.CommitMessages(ctx, got)
+			err = onOpenConnection(ctx, func() error { return s.reader.CommitMessages(ctx, got) })
 		}
 		if err != nil {
 			return nil, err
@@ -79,7 +94,11 @@ func (s *kafkaGoSession) poll(ctx context.Context, topic, group string) ([]strin
 
 func (s *kafkaGoSession) brokers(ctx context.Context) ([]int32, error) {
 	client := &kafka.Client{Addr: s.writer.Addr, Transport: s.transport}
-	told, err := client.Metadata(ctx, &kafka.MetadataRequest{})
+	var told *kafka.MetadataResponse
+	err := onOpenConnection(ctx, func() (err error) {
+		told, err = client.Metadata(ctx, &kafka.MetadataRequest{})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
