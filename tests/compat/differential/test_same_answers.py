@@ -11,7 +11,7 @@ from tools.jars import JarsUnavailable
 
 import tests.compat.differential.scenes  # noqa: F401 - fills SCENES
 from headwater.testing import Broker
-from tests.compat.differential.compare import Difference, differences
+from tests.compat.differential.compare import Difference, compared, differences
 from tests.compat.differential.intended import idle_rows, unintended
 from tests.compat.differential.peer import USERS, Peer
 from tests.compat.differential.scene import SCENES, play
@@ -84,7 +84,7 @@ def _apache(logins: str) -> ApacheKafka:
 def test_both_brokers_answer_alike(peers, name):
     with ThreadPoolExecutor(2) as both:
         apache, ours = both.map(lambda peer: play(name, peer), peers)
-    assert apache, "the scene asks nothing"
+    assert compared(apache, ours) > len(apache) * 3 // 4, "the scene asks next to nothing"
     _seen[name] = list(differences(apache, ours))
     wrong = unintended(name, _seen[name])
     shown = "\n".join(map(str, wrong[:SHOWN]))
