@@ -135,18 +135,26 @@ class Housekeeping:
         if now_ms - self._ages_checked_ms >= AGE_CHECK_MS:
             written = {**self._aging, **written}
             self._aging, self._ages_checked_ms = {}, now_ms
-        for rank, replica in enumerate(written):
-            if rank % CHUNK == CHUNK - 1:
-                await asyncio.sleep(0)
-            if not self._hosted(replica):
-                continue
-            if replica.flushes.announce(now_ms, self._looked_ms):
-                self._due.append(replica)
-            elif replica.flushes.due_by_age:
-                self._aging[replica] = None
-            elif replica.flushes.pending:
-                self._context.tick.written[replica] = None
+        try:
+            for rank, replica in enumerate(written):
+                if rank % CHUNK == CHUNK - 1:
+                    await asyncio.sleep(0)
+                self._announce_flush(replica, now_ms)
+        finally:
+            self._start_flush_lanes()  # a stop that cancels this job waits for announced flushes
         self._looked_ms = now_ms
+
+    def _announce_flush(self, replica: Replica, now_ms: int) -> None:
+        if not self._hosted(replica):
+            return
+        if replica.flushes.announce(now_ms, self._looked_ms):
+            self._due.append(replica)
+        elif replica.flushes.due_by_age:
+            self._aging[replica] = None
+        elif replica.flushes.pending:
+            self._context.tick.written[replica] = None
+
+    def _start_flush_lanes(self) -> None:
         while self._due and self._lanes < FLUSH_LANES:
             self._lanes += 1
             self._tasks.spawn(self._flush_lane(), f"flush lane {self._lanes}")

@@ -9,6 +9,7 @@ import pytest
 from headwater.broker.disk_reserve import SIZE, DiskReserve
 from headwater.broker.housekeeping_loop import (
     AGE_CHECK_MS,
+    CHUNK,
     FLUSH_BITE,
     FLUSH_LANES,
     Housekeeping,
@@ -121,6 +122,21 @@ def test_many_flushes_run_in_few_calls_and_two_at_a_time():
     assert all(replica.ended == ["flushed"] for replica in replicas)
     assert tasks.most <= FLUSH_LANES
     assert tasks.calls == -(-PARTITIONS // FLUSH_BITE)
+
+
+def test_a_stop_between_two_chunks_still_flushes_what_was_announced():
+    """Otherwise the stop waits for these flushes for ever."""
+    replicas = [FakeReplica(number) for number in range(CHUNK + 1)]
+
+    async def run():
+        check = asyncio.ensure_future(keeper(replicas, CountingTasks())._flush())
+        await asyncio.sleep(0)
+        assert not check.done()
+        check.cancel()
+        await until(lambda: not any(replica.flushes.flushing for replica in replicas))
+
+    asyncio.run(run())
+    assert [bool(replica.ended) for replica in replicas] == [True] * (CHUNK - 1) + [False] * 2
 
 
 class ManualClock:
