@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 
 
 class NotStarted(RuntimeError):
