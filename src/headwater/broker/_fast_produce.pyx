@@ -579,7 +579,7 @@ cdef class FastRoute:
         self.context = context
         self.connection = connection
         self.route = route
-        self.known = type(context) is Context and type(connection) is ServerConnection
+        self.known = type(context) is Context and isinstance(connection, ServerConnection)
         self.wall_ms = None if type(context.clock) is SystemClock else context.clock.wall_ms
         self.send_soon = context.tick.send_soon
         self.pending_append = connection.pending.append

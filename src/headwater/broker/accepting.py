@@ -5,7 +5,7 @@ from ssl import SSLContext
 
 from headwater.broker.context import Context
 from headwater.broker.listening import SETUP_TIMEOUT_S, ListenerSecurity
-from headwater.broker.server_connection import OnFrame, ServerConnection
+from headwater.broker.server_connection import OnFrame, SaslServerConnection, ServerConnection
 from headwater.transport.wrong_protocol import tls_needed_answer
 
 
@@ -44,7 +44,8 @@ class BrokerAcceptor:
                 "connections", host, "too many new connections for its connection_creation_rate"
             )
             return None
-        connection = ServerConnection(self._context, self._security, self._handler_of(name), host)
+        kind = SaslServerConnection if self._security.uses_sasl else ServerConnection
+        connection = kind(self._context, self._security, self._handler_of(name), host)
         if self._context.connection_quotas.admit(connection, host, name):
             return connection
         self._context.peer_log.warning("connections", host, "too many connections")

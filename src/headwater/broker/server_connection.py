@@ -485,3 +485,14 @@ class ServerConnection(FrameProtocol):
         if super().progress() is None and not self._writing_paused:
             return None
         return self.received() + self._handed - self.transport.get_write_buffer_size()
+
+
+class SaslServerConnection(ServerConnection):
+    """A client's connection on a listener with SASL, whose session may end."""
+
+    __slots__ = ()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """End a session that is over before its client is served: the timer may be late."""
+        self.session_end.catch_up()
+        super().buffer_updated(nbytes)

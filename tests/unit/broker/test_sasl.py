@@ -259,6 +259,27 @@ def test_an_expired_session_is_not_served_even_on_the_fast_path(live):
         assert live.on_loop(lambda: live.context.replicas.get("expiring", 0).log_end_offset) == 3
 
 
+def test_a_session_ends_before_a_request_that_is_read_ahead_of_the_timer(live):
+    """After a pause of the process, the loop reads what came meanwhile before it runs timers."""
+    live.create("resumed")
+    with live.client(1) as client:
+        authenticate(client, scram("alice-sha512", mechanism=SCRAM_SHA_512), "SCRAM-SHA-512")
+        assert client.produce("resumed", batch()).error_code == 0
+        (connection,) = [
+            one
+            for one in live.context.connection_quotas.open
+            if one.principal.name == "alice-sha512"
+        ]
+
+        def read_late():
+            connection.sasl._ends_ms = 0
+            connection.session_end._at_s = 0.0
+            connection.buffer_updated(0)
+            return connection.authenticated, connection.route
+
+        assert live.on_loop(read_late) == (False, None)
+
+
 def test_a_poll_that_began_in_time_gets_nothing_that_came_after_the_session(live):
     live.create("later")
     with live.client(1) as bob, live.client() as writer:
