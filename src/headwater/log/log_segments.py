@@ -347,16 +347,25 @@ class LogSegments:
         return True
 
     def undo_append(self, active: Segment, size: int, log_end: int, error: Exception) -> None:
-        """After a failed write, unlink the segments after `active` and cut it back to `size`."""
-        while self.active is not active:
-            segment = self._list.pop()
-            self.active = self._list[-1]
-            self._descriptors.close_path(segment.path)
-            self.files.unlink(segment.path)
+        """After a failed write, unlink the segments after `active` and cut it back to `size`.
+
+        The disk has it when this returns: the next batch gets the offset and the epoch of a failed one,
+        which no power cut must bring back.
+        """
+        if self.active is not active:
+            while self.active is not active:
+                segment = self._list.pop()
+                self.active = self._list[-1]
+                self._descriptors.close_path(segment.path)
+                self.files.unlink(segment.path)
+            self.files.sync_dir(self.directory)
         if active.size != size or not isinstance(error, OSError):
             active.cut(size, log_end)
         elif error.errno not in EXHAUSTED:  # without a descriptor nothing was written
-            self.files.truncate(self._descriptors.of(active.path), size)
+            fd = self._descriptors.of(active.path)
+            if self.files.size(fd) > size:
+                self.files.truncate(fd, size)
+                self.files.fdatasync(fd)
 
     def pop_files(self) -> list[int]:
         """Detach the open files of every segment and return them to be closed.

@@ -10,15 +10,17 @@ A log is made of held parts:
 `staging.end_offset` >= `log_end_offset` >= `recovery_point`. A batch is staged, then written with
 all others of the tick, and only then visible. If the write fails, the file is cut back, everything
 staged is dropped and the error raised; if even that fails, the log refuses all further appends. One
-thread owns a log. Nothing here waits for the disk except truncation and the rare repair of an index.
+thread owns a log. Nothing here waits for the disk except cuts and the rare repair of an index.
 """
 
+import errno
 import logging
 from collections.abc import Sequence
 
 from headwater.errors import E, KafkaError
 from headwater.log import retention, snapshots
 from headwater.log.aborted_index import AbortedTransaction
+from headwater.log.descriptors import EXHAUSTED
 from headwater.log.epochs import EpochCache
 from headwater.log.flushing import FlushWork, save_active_checksums, snapshot_due
 from headwater.log.index_rebuild import remove_snapshots, replay_producers
@@ -275,6 +277,8 @@ class PartitionLog:
             self.segments.undo_append(active, size, self.log_end_offset, error)
         except OSError as second:
             self.fail(f"{error}; cutting back failed too: {second}")
+            if second.errno not in EXHAUSTED:  # after a failed sync, no later one may count
+                raise OSError(errno.EIO, self.failure, self.directory) from second
         finally:
             # The buffers of staged batches are reused after this tick.
             self.drop_staged()

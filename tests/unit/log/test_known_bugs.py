@@ -28,9 +28,11 @@ from tests.unit.log.support import (
     TOPIC_ID,
     LossyFiles,
     append,
+    batch,
     created,
     flush,
     reopened,
+    stage,
     stored,
 )
 
@@ -415,3 +417,31 @@ def test_a_crash_in_a_truncation_of_all_segments_leaves_the_log_online(flushed):
     machine.files.die()
     log = machine.start().logs[PARTITION]
     assert (log.failure, log.log_start_offset, log.log_end_offset) == (None, 2, 2)
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_a_batch_whose_write_failed_does_not_come_back_in_place_of_a_later_one(rolls):
+    """The disk may have the failed write, but neither the cut after it nor what was written then."""
+    machine = Machine("/data")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, value=bytes(10_000))
+    flush(log, dirs)
+    if rolls:
+        log.configure(replace(SETTINGS, segment_bytes=log.size + 10))
+    machine.faults.full, machine.faults.freed = True, 1  # enough for a new segment's name
+    stage(log, batch(value=b"failed"))
+    stage(log, batch(value=bytes(5_000)))
+    with pytest.raises(OSError, match="no room"):
+        log.write_staged()
+    machine.faults.full = False
+    append(log, value=b"later")
+    ends = set()
+    for seed in range(40):
+        image = Machine("/data")
+        image.disk = machine.disk.copy()
+        image.disk.lose_power(stream(seed, "cut"))
+        log = image.start().logs[PARTITION]
+        assert not any(b"failed" in data for _, _, data in stored(log))
+        ends.add(log.log_end_offset)
+    assert ends == {1, 2}

@@ -152,11 +152,34 @@ def test_a_write_that_fails_after_a_roll_takes_the_new_segment_away_again(tmp_pa
 def test_b12_a_log_that_cannot_be_cut_back_takes_nothing_more(tmp_path):
     files = LossyFiles()
     _, log = created(tmp_path, files=files)
+    append(log)
     files.fail_write = OSError(errno.EIO, "broken")
     files.fail_truncate = OSError(errno.EIO, "still broken")
     stage(log, batch())
     with pytest.raises(OSError, match="broken"):
         log.write_staged()
+    with pytest.raises(KafkaError) as refused:
+        stage(log, batch())
+    assert refused.value.code is E.KAFKA_STORAGE_ERROR
+
+
+def test_b12_a_cut_that_cannot_be_synced_is_a_failed_disk_and_not_a_full_one(tmp_path):
+    """No later sync of the file may count: it may lack what was written before."""
+
+    class FailsToSync(LossyFiles):
+        def fdatasync(self, fd):
+            if self._paths[fd].endswith(".log"):
+                raise OSError(errno.ENOSPC, "no space for what was written")
+            super().fdatasync(fd)
+
+    files = FailsToSync()
+    _, log = created(tmp_path, files=files)
+    files.fail_write = OSError(errno.ENOSPC, "no space left")
+    stage(log, batch())
+    with pytest.raises(OSError, match="no space left; cutting back failed too") as failed:
+        log.write_staged()
+    assert failed.value.errno == errno.EIO
+    assert log.staging.buffers == []
     with pytest.raises(KafkaError) as refused:
         stage(log, batch())
     assert refused.value.code is E.KAFKA_STORAGE_ERROR
