@@ -1,7 +1,8 @@
 """What a log must have after a start, from what was done to it before the crash.
 
 `durable` and `written` are promises: a record below them survives a power cut, or the death of the
-process. Everything else that is found must be something that was once handed to the log.
+process. Everything else that is found must be something that was once handed to the log, in a write
+that did not fail.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,7 +71,7 @@ class LogModel:
         self.acked: list[ModelBatch] = []
         """What readers may have seen, in order."""
         self.tried: dict[int, set[bytes]] = {}
-        """Everything that was handed to the log, by base offset."""
+        """Everything that was handed to the log, by base offset, without failed writes."""
         self.written = 0
         self.durable = 0
         self.kept_from = 0
@@ -97,6 +98,11 @@ class LogModel:
         """Note that batches are in the log."""
         self.acked += map(batch_of, contents)
         self.written = self.acked[-1].end
+
+    def take_back(self, contents: Sequence[bytes]) -> None:
+        """Note that a write has failed: its batches must not come back in place of later ones."""
+        for content in contents:
+            self.tried[read_header(content).base_offset].discard(content)
 
     def cut(self, offset: int) -> None:
         """Give up everything at and above `offset`."""

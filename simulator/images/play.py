@@ -223,6 +223,7 @@ class Play:
         try:
             log.write_staged()
         except OSError:
+            model.take_back(contents)
             self._recall_sequences(model, log)
             raise
         model.wrote(contents)
