@@ -23,6 +23,9 @@ Ask = Callable[[Struct, type[Any]], Any]
 """Sends a request and returns its answer."""
 _REMEMBERED = 8
 """How many derived keys are kept: brokers have one salt for a user."""
+SHORTEST_SESSION_MS, LONGEST_SESSION_MS = 1000, 24 * 3_600_000
+"""The bounds of a session that a broker gives: a shorter one must not keep a client logging in. Kafka's
+brokers refuse to authenticate a client again within a second."""
 _REFUSALS = (E.SASL_AUTHENTICATION_FAILED, E.UNSUPPORTED_SASL_MECHANISM, E.ILLEGAL_SASL_STATE)
 
 
@@ -59,6 +62,7 @@ class Login(ABC):
 
     def renewal_ms(self, lifetime_ms: int) -> int:
         """Return when to authenticate again: after 85 to 95 % of the session, as Java clients do."""
+        lifetime_ms = min(max(lifetime_ms, SHORTEST_SESSION_MS), LONGEST_SESSION_MS)
         return lifetime_ms * (850 + self._randomness.below(101)) // 1000
 
     def refusal(self, address: str, problem: KafkaError | AuthenticationRefused) -> KafkaError:
