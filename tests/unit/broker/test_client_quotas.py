@@ -73,6 +73,34 @@ def test_a_client_beyond_its_quota_is_answered_and_waits_on_new_connections_too(
         assert time.monotonic() - begun >= 1.6
 
 
+@pytest.mark.parametrize(
+    ("entity", "owner"),
+    [
+        (QuotaEntity("ANONYMOUS"), ("ANONYMOUS", "")),
+        (QuotaEntity(None, "metered"), ("", "metered")),
+        (QuotaEntity("ANONYMOUS", "metered"), ("ANONYMOUS", "metered")),
+        (QuotaEntity(DEFAULT, DEFAULT), ("ANONYMOUS", "metered")),
+    ],
+)
+def test_how_long_clients_were_told_to_wait_is_shown_by_entity(live, topic, quotas, entity, owner):
+    def told_ms():
+        name = "headwater_quota_throttle_seconds_total"
+        found = {row: s for row, s in live.samples().items() if row.startswith(name)}
+        labels = 'quota="producer_byte_rate",user="{}",client_id="{}"'.format(*owner)
+        shown = found.pop(f"{name}{{{labels}}}", 0)
+        return 1000 * shown, found
+
+    before_ms, others = told_ms()
+    quotas(entity, producer_byte_rate=100_000)
+    with live.client() as client:
+        client.send(produce_request(topic, batch(bytes(60_000))), 9, client_id="metered")
+        throttle_ms = client.answer(ProduceResponse, 9).throttle_time_ms
+    after_ms, the_same = told_ms()
+    assert throttle_ms > 0
+    assert throttle_ms - 1 < after_ms - before_ms <= throttle_ms
+    assert the_same == others, "no other entity waited"
+
+
 def test_the_fast_path_serves_a_client_within_its_quota(live, topic, quotas):
     quotas(producer_byte_rate=10_000_000)
     counters = live.context.metrics.topic(topic)

@@ -309,6 +309,50 @@ def test_an_expired_session_may_be_renewed(live):
         assert is_served(client)
 
 
+class MovedClock:
+    """The clock of the system, moved by the test."""
+
+    def __init__(self, clock):
+        self._clock = clock
+        self.wall_ahead_ms = 0
+        self.ahead_ms = 0
+
+    def wall_ms(self):
+        return self._clock.wall_ms() + self.wall_ahead_ms
+
+    def monotonic_ms(self):
+        return self._clock.monotonic_ms() + self.ahead_ms
+
+    def monotonic_us(self):
+        return self._clock.monotonic_us() + self.ahead_ms * 1000
+
+
+@pytest.fixture
+def clock(live):
+    before = live.context.clock
+    moved = MovedClock(before)
+    live.on_loop(lambda: setattr(live.context, "clock", moved))
+    yield moved
+    live.on_loop(lambda: setattr(live.context, "clock", before))
+
+
+def test_a_jump_of_the_clock_neither_ends_nor_extends_a_session(live, clock):
+    name, years_ms = "alice-sha512", 10 * 365 * 86_400_000
+    with live.client(1) as client:
+        answer = authenticate(client, scram(name, mechanism=SCRAM_SHA_512), "SCRAM-SHA-512")
+        (connection,) = [
+            one for one in live.context.connection_quotas.open if one.principal.name == name
+        ]
+        for jump_ms in (years_ms, -years_ms):
+            clock.wall_ahead_ms = jump_ms
+            live.on_loop(lambda: _expire(live.context, connection))
+            assert is_served(client)
+        clock.ahead_ms = answer.session_lifetime_ms + 1
+        live.on_loop(lambda: _expire(live.context, connection))
+        client.send(MetadataRequest(topics=[]), 12)
+        assert client.is_closed()
+
+
 def test_a_second_handshake_too_soon_is_answered_and_the_connection_stays(live):
     with live.client(1) as client:
         authenticate(client, scram(), "SCRAM-SHA-256")

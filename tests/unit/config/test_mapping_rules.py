@@ -43,6 +43,39 @@ def test_rules_that_cannot_work_are_refused(rules):
         parse_rules(rules)
 
 
+WORDS = st.sampled_from(
+    ["RULE:", "DEFAULT", "/", "//", "\\/", "\\", "$1", "$", "L", "U", ",", ", ", " ", "\n", "CN=",
+     "(", ")", "[", "]", "{2,", "}", "*", "+", "?", ".", "^", "|", "(?:", "\\d", "\0", "é", "a"]
+)  # fmt: skip
+RULES = st.builds(
+    "RULE:{}/{}/{}".format,
+    st.lists(WORDS, max_size=5).map("".join),
+    st.lists(WORDS, max_size=3).map("".join),
+    st.sampled_from(["", "L", "U", "LU"]),
+)
+
+
+@given(
+    st.one_of(
+        st.text(max_size=30),
+        st.lists(WORDS, max_size=12).map("".join),
+        st.lists(RULES | st.just("DEFAULT"), min_size=1, max_size=3).map(",".join),
+    ),
+    st.text(max_size=20),
+)
+def test_noise_is_rules_or_refused_and_never_crashes(text, subject):
+    if rules_problem(text) is not None:
+        with pytest.raises(ConfigError):
+            parse_rules(text)
+        return
+    rules = parse_rules(text)
+    assert rules, "without a rule, nobody would have a name"
+    applied = [rule.apply(subject) for rule in rules]
+    assert name_of_subject(rules, subject) == next(
+        (one for one in applied if one is not None), None
+    )
+
+
 def test_no_pattern_can_take_long():
     began = time.process_time()
     for pattern in ("(a*)*b", "(a|a)*b", "(.*?,OU=){12}x", ".*.*.*.*.*.*.*.*.*x"):
