@@ -3,6 +3,9 @@
 import subprocess
 from pathlib import Path
 
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+DAYS = 3650
+
 
 class Authority:
     """Signs certificates for 127.0.0.1, each in a PEM file with its key."""
@@ -11,22 +14,25 @@ class Authority:
         self._folder = folder
         self._key, self.certificate = folder / f"{name}.key", folder / f"{name}.pem"
         _openssl(
-            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "3650", "-subj", f"/CN={name}",
+            "req", "-x509", *_NEW_KEY, "-days", str(DAYS), "-subj", f"/CN={name}",
             "-keyout", str(self._key), "-out", str(self.certificate),
         )  # fmt: skip
 
-    def signed(self, name: str, address: str = "127.0.0.1") -> Path:
-        """A PEM file with a private key and its certificate, valid for the address."""
+    def signed(self, name: str, address: str = "127.0.0.1", days: int = DAYS) -> Path:
+        """A PEM file with a private key and its certificate, valid for the address.
+
+        With negative `days` it has expired.
+        """
         key, asked, certificate = (self._folder / f"{name}.{end}" for end in ("key", "csr", "crt"))
         names = self._folder / f"{name}.ext"
         names.write_text(f"subjectAltName=IP:{address}\n")
         _openssl(
-            "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}",
+            "req", *_NEW_KEY, "-subj", f"/CN={name}",
             "-keyout", str(key), "-out", str(asked),
         )  # fmt: skip
         _openssl(
             "x509", "-req", "-in", str(asked), "-CA", str(self.certificate), "-CAkey", str(self._key),
-            "-CAcreateserial", "-days", "3650", "-extfile", str(names), "-out", str(certificate),
+            "-CAcreateserial", "-days", str(days), "-extfile", str(names), "-out", str(certificate),
         )  # fmt: skip
         both = self._folder / f"{name}.pem"
         both.write_text(key.read_text() + certificate.read_text())
