@@ -8,11 +8,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from headwater.broker.apis import SERVED, Access
 from headwater.broker.monitoring.metric_table import METRICS
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import INT32_MAX, INT64_MAX, Key
 from headwater.config.topic import TopicSettings
 from headwater.errors import E
+from headwater.security.rights import Right
 from headwater.wire.apis import API
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
@@ -80,6 +82,8 @@ def apis_page() -> str:
             str(api.key),
             api.name,
             f"{api.served.lowest}-{api.served.highest}",
+            _rights(SERVED[api.key].access),
+            SERVED[api.key].quota.value,
         ]
         for api in sorted(API.values(), key=lambda api: api.key)
         if api.advertised is not None
@@ -92,7 +96,11 @@ def apis_page() -> str:
             "other closes the connection. Produce is advertised from version 0, because older "
             "librdkafka stops compressing otherwise, but versions 0-2 close the connection, as "
             "with Kafka 4.\n",
-            _table(("key", "name", "versions"), rows),
+            "*Rights* are the operations on resources that [ACLs](../operations/acls.md) grant: which "
+            "of them a request needs is up to what it asks for. *Counts* is what the request takes of "
+            "a [quota](../operations/quotas.md); all but those that count nothing count their time, "
+            "too. A broker does not start if an API lacks its rights.\n",
+            _table(("key", "name", "versions", "rights", "counts"), rows),
         ]
     )
 
@@ -139,6 +147,26 @@ def outdated() -> list[str]:
         for name, text in pages().items()
         if not (PAGES / name).is_file() or (PAGES / name).read_text(encoding="utf-8") != text
     ]
+
+
+def _rights(access: Access) -> str:
+    """Return the rights by resource; for an API that needs none, the reason."""
+    rights = [*([access.whole] if access.whole else ()), *access.each]
+    if not rights:
+        return f"none: {access.open_because}"
+    return ", ".join(
+        f"{_word(operation)} {_word(resource)}" for operation, resource in _names(rights)
+    )
+
+
+def _names(rights: Iterable[Right]) -> list[tuple[str, str]]:
+    found = {(one.operation.name, one.resource_type.name) for one in rights}
+    return sorted(found, key=lambda names: names[::-1])
+
+
+def _word(name: str) -> str:
+    """Return a name as Kafka's documentation writes it: ClusterAction."""
+    return "".join(part.capitalize() for part in name.split("_"))
 
 
 def _row(row: Key) -> list[str]:

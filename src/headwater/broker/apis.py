@@ -4,6 +4,7 @@ from collections.abc import Callable
 from enum import Flag, auto
 from typing import Any, NamedTuple, cast
 
+from headwater.broker import complete_rows
 from headwater.broker.context import Context
 from headwater.broker.handlers import (
     acls,
@@ -144,6 +145,11 @@ class ServedApi(NamedTuple):
     by_controller: bool = False
     # Whether a broker that forwarded it applies the change before it answers.
     applied_first: bool = False
+
+    @property
+    def is_for_brokers(self) -> bool:
+        """Whether clients are refused."""
+        return self.listeners is Listeners.CONTROL
 
     def most_elements(self, context: Context) -> int:
         """Return how many array items a request may have."""
@@ -354,13 +360,11 @@ _ROWS = (
         API[30],
         acls.handle_create_acls,
         _cluster(ALTER_CLUSTER, refuse=acls.refuse_creations),
-        QuotaKind.CONTROLLER_MUTATION,
     ),
     ServedApi(
         API[31],
         acls.handle_delete_acls,
         _cluster(ALTER_CLUSTER, refuse=acls.refuse_deletions),
-        QuotaKind.CONTROLLER_MUTATION,
     ),
     ServedApi(
         API[32],
@@ -467,10 +471,8 @@ _BY_CONTROLLER = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 49, 50, 51})
 _APPLIED_FIRST = frozenset({33, 44, 49, 51})
 
 SERVED: dict[int, ServedApi] = {
-    row.api.key: row._replace(
-        by_controller=row.api.key in _BY_CONTROLLER, applied_first=row.api.key in _APPLIED_FIRST
-    )
-    for row in _ROWS
+    key: row._replace(by_controller=key in _BY_CONTROLLER, applied_first=key in _APPLIED_FIRST)
+    for key, row in complete_rows.by_key(_ROWS, API).items()
 }
 
 FORWARDED = {key: row for key, row in SERVED.items() if row.by_controller}

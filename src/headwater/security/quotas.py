@@ -38,7 +38,7 @@ class QuotaKind(Enum):
     FETCH = "bytes fetched"
     REQUEST = "request time"
     CONTROLLER_MUTATION = "topics and partitions created or deleted"
-    EXEMPT = "nothing: requests of the cluster itself"
+    EXEMPT = "nothing"
 
 
 class QuotaEntity(NamedTuple):
