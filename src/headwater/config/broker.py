@@ -141,6 +141,8 @@ class BrokerSettings(
     @classmethod
     def dynamic_key(cls, name: str) -> Key:
         """The row called `name`, including keys of Kafka that may be stored but have no effect."""
+        if not name.isprintable():
+            return super().key(name)  # raises: no key has control characters
         override = parse_override(name)
         if override is not None and override.key in cls.KEYS:
             return cls.key(name)

@@ -219,7 +219,8 @@ class SettingsBase:
         """The row called `name`; the ConfigError for an unknown one suggests the nearest name."""
         row = cls.KEYS.get(name)
         if row is None:
-            raise ConfigError(f"unknown config {name}{nearest(name, cls.KEYS)}")
+            shown = name if name.isprintable() else repr(name)
+            raise ConfigError(f"unknown config {shown}{nearest(name, cls.KEYS)}")
         return row
 
     @classmethod

@@ -18,6 +18,7 @@ from headwater.controller.outstanding import Outstanding
 from headwater.controller.state import PartitionRegistration
 from headwater.errors import E, KafkaError
 from headwater.model import NO_LEADER, TopicPartition
+from headwater.observe.logs import printable
 
 
 class PreferredLeaders:
@@ -50,7 +51,8 @@ class PreferredLeaders:
     def _elect(self, at: TopicPartition, batch: StateBatch, *, unclean: bool) -> None:
         partition = self._state.partition(at)
         if partition is None:
-            raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {at}")
+            why = f"there is no partition {printable(str(at))}"
+            raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, why)
         elected = self._unclean(partition) if unclean else self._preferred(partition)
         self._elections.install(at, partition, elected)
         batch.add(at, partition)

@@ -31,6 +31,7 @@ from headwater.controller.store.metadata_store import Op, Set
 from headwater.controller.store.znodes import TopicNode
 from headwater.errors import E, KafkaError
 from headwater.model import NO_LEADER, TopicPartition
+from headwater.observe.logs import printable
 
 MOVES_PER_WRITE = 200
 """How many moves of a topic one write begins or ends. Each write has the whole assignment of the topic,
@@ -83,7 +84,8 @@ class Reassignments:
     def _check(self, wanted: Reassignment, allow_factor_change: bool) -> None:
         partition = self._state.partition(wanted.at)
         if partition is None:
-            raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {wanted.at}")
+            why = f"there is no partition {printable(str(wanted.at))}"
+            raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, why)
         if wanted.replicas is None and not partition.moving:
             raise KafkaError(E.NO_REASSIGNMENT_IN_PROGRESS, f"{wanted.at} is not being reassigned")
         target = partition.origin if wanted.replicas is None else wanted.replicas

@@ -25,16 +25,18 @@ def spoken(word: AclOperation | AclResourceType) -> str:
 def refusal_text(
     user: str | None, operation: AclOperation, resource_type: AclResourceType, name: str, code: E
 ) -> str:
-    """Return one line about a missing right; without a user, it is about this client."""
+    """Return one line about a missing right; without a user, it is about this client.
+
+    Names with control characters have no command: nobody must paste those into a terminal.
+    """
     verb, kind, grant = _words(operation, resource_type)
     who = f"user {user!r}" if user else "this client"
     what, target = f"{kind} {name!r}", f" {quote(name)}"
     if resource_type is AclResourceType.CLUSTER:
         what, target = "the cluster", ""
-    return (
-        f"{who} may not {verb} {what} ({code.name}); grant it with: "
-        f"headwater acls allow {quote(user or USER)} {grant}{target}"
-    )
+    refused = f"{who} may not {verb} {what} ({code.name})"
+    command = f"headwater acls allow {quote(user or USER)} {grant}{target}"
+    return f"{refused}; grant it with: {command}" if command.isprintable() else refused
 
 
 @cache
