@@ -67,7 +67,10 @@ class OneLineError(click.ClickException):
     """An error as one line, or as one JSON object on standard error with --json."""
 
     def __init__(self, message: str, ctx: click.Context, *, code: str | None = None) -> None:
-        super().__init__(" ".join(message.split()))
+        from headwater.observe.logs import printable
+
+        # A broker's answer may have any text in it.
+        super().__init__(printable(" ".join(message.split()), limit=len(message)))
         self.code = code
         self.as_json = bool(ctx.meta.get(AS_JSON))
 

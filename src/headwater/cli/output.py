@@ -41,8 +41,9 @@ async def if_allowed(what: str, asked: Awaitable[T]) -> T | None:
 
 
 def show_json(value: object) -> None:
-    """Print a value as indented JSON."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print a value as indented JSON; control characters of any kind are escaped."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    click.echo("".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text))
 
 
 def plain_table(rows: Sequence[Row]) -> str:
@@ -64,7 +65,7 @@ def cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
+        value = ",".join(map(str, value))
     return printable(str(value))
 
 

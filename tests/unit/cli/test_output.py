@@ -1,6 +1,10 @@
+import json
+
+import click
 import pytest
 
-from headwater.cli.output import cell, plain_table
+from headwater.cli.app import OneLineError
+from headwater.cli.output import cell, plain_table, show_json
 
 
 def test_a_table_in_a_pipe_has_aligned_columns_and_no_trailing_blanks() -> None:
@@ -25,7 +29,23 @@ def test_a_table_in_a_pipe_has_aligned_columns_and_no_trailing_blanks() -> None:
         (False, "no"),
         (True, "yes"),
         ("a\x1b\n", r"a\x1b\n"),
+        (["b", "a\x1b\n"], r"b,a\x1b\n"),
+        (("User:x\nUser:admin", 1), r"User:x\nUser:admin,1"),
     ],
 )
 def test_a_cell_is_one_printable_word(value: object, text: str) -> None:
     assert cell(value) == text
+
+
+EVIL = "é\n\x1b[31m\x07\x9b2J\u2028\u202e\U000e0001"
+
+
+def test_json_and_errors_move_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    show_json([{"name": EVIL}])
+    shown = capsys.readouterr().out
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert len(shown.splitlines()) == 5
+    assert "é" in shown
+    assert json.loads(shown) == [{"name": EVIL}]
+    error = OneLineError(f"refused: {EVIL}", click.Context(click.Command("x")))
+    assert error.message == r"refused: é \x1b[31m\x07\x9b2J \u202e\U000e0001"
