@@ -31,8 +31,9 @@ LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_POINTS = "cleaner-offset-checkpoint"
 
 _VERSION = "0"
-_LOG_CHECKPOINT_VERSION = "2"
-_WITHOUT_CLEANED_ENDS = "1"
+_LOG_CHECKPOINT_VERSION = "3"
+_EARLIER_VERSIONS = ("1", "2")
+"""Without cleaned ends, and without the numbers of notes."""
 
 
 class DamagedCheckpoint(Exception):
@@ -91,6 +92,8 @@ class LogRow(NamedTuple):
     high_watermark: int = 0
     cleaned_end: int = 0
     """Everything below this offset was compacted."""
+    note: int = 0
+    """The number of the last note of a truncation that the row takes into account."""
 
 
 class LogRows:
@@ -119,7 +122,7 @@ class LogRows:
         if row.topic_id in (None, topic_id):
             return row
         if ZERO_UUID in (row.topic_id, topic_id):
-            return row._replace(recovery_point=None, high_watermark=0, cleaned_end=0)
+            return row._replace(recovery_point=None, high_watermark=0, cleaned_end=0, note=0)
         return LogRow()
 
 
@@ -127,7 +130,7 @@ def write_log_rows(files: Files, path: str, rows: Mapping[TopicPartition, LogRow
     """Replace the file atomically by one with these rows and a checksum. Safe on any thread."""
     lines = [
         f"{topic} {partition} {uuid_text(row.topic_id or ZERO_UUID)} "
-        f"{row.recovery_point} {row.log_start} {row.high_watermark} {row.cleaned_end}"
+        f"{row.recovery_point} {row.log_start} {row.high_watermark} {row.cleaned_end} {row.note}"
         for (topic, partition), row in rows.items()
     ]
     text = "\n".join([_LOG_CHECKPOINT_VERSION, str(len(lines)), *lines, ""]).encode("ascii")
@@ -138,7 +141,7 @@ def read_log_rows(files: Files, path: str) -> dict[TopicPartition, LogRow]:
     """Return the rows; raise FileNotFoundError, or DamagedCheckpoint if the checksum is wrong."""
     text = without_checksum(read_file(files, path))
     version, _, *lines = text.decode("ascii").split("\n")
-    if version not in (_LOG_CHECKPOINT_VERSION, _WITHOUT_CLEANED_ENDS):
+    if version not in (_LOG_CHECKPOINT_VERSION, *_EARLIER_VERSIONS):
         raise DamagedCheckpoint(f"version {version!r} is not known")
     rows = {}
     for line in lines[:-1]:

@@ -27,7 +27,7 @@ from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
 from headwater.log.segment import CLEANED, DELETED, LOG, SWAP, DamagedSegment, Segment
 from headwater.log.segment_checksums import CHECKSUMS
-from headwater.log.truncation_note import read_note, read_start_note
+from headwater.log.truncation_note import read_note, read_start_note, remove_note
 from headwater.model import ZERO_UUID, Uuid
 from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, OVERHEAD, RawHeader
 from headwater.records.checksum import crc32c
@@ -54,6 +54,8 @@ class LastKnown:
     """Whether the recovery point certainly belongs to this log: an intact file has its topic id."""
     log_start: int = 0
     cleaned_end: int = 0
+    note: int = 0
+    """The number of the last note of a truncation that the checkpoints take into account."""
     clean: bool = False
     clean_end: tuple[int, int] | None = None
     """Size of the active segment and end offset at the clean stop, if the marker has them."""
@@ -146,14 +148,18 @@ class LogLoader:
         self._state.recovery_point = min(self._state.recovery_point, log_end)
 
     def _apply_notes(self) -> None:
-        limit = read_note(self._files, self._segments.directory)
-        if limit is not None:
-            self._known.recovery_point = min(self._known.recovery_point or 0, limit)
+        note = read_note(self._files, self._segments.directory)
+        self._state.note_number = self._known.note
+        if note is not None and note.outdated(self._known.note):
+            remove_note(self._files, self._segments.directory)
+        elif note is not None:
+            self._known.recovery_point = min(self._known.recovery_point or 0, note.limit)
             # Otherwise the start would hide what was written after the truncation.
-            self._known.log_start = min(self._known.log_start, limit)
+            self._known.log_start = min(self._known.log_start, note.limit)
             self._known.clean = False
             self._point = self._known.recovery_point
-            self._state.truncation_limit = limit
+            self._state.truncation_limit = note.limit
+            self._state.note_number = max(self._known.note, note.number)
         self._state.noted_start = read_start_note(self._files, self._segments.directory)
         self._known.log_start = max(self._known.log_start, self._state.noted_start)
 

@@ -16,7 +16,7 @@ from headwater.log.checkpoints import LogRows
 from headwater.log.folders import partition_of, write_topic_id
 from headwater.log.log_state import LogState
 from headwater.log.segment import LOG
-from headwater.log.truncation_note import write_note
+from headwater.log.truncation_note import Note, write_note
 from headwater.model import TopicPartition, Uuid
 from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
@@ -170,7 +170,8 @@ class LogDir:
         if self.rows.names(partition, topic_id):
             # Of an earlier log of this topic, which was moved away or removed. It must not count.
             state.truncation_limit = 0
-            write_note(self._files, directory, 0)
+            state.note_number = self.rows.of(partition, topic_id).note + 1
+            write_note(self._files, directory, Note(0, state.note_number))
         write_topic_id(self._files, directory, topic_id)
         return state
 

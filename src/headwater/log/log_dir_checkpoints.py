@@ -79,12 +79,15 @@ class _Rows:
         self._cleaned: dict[TopicPartition, int] = {}
 
     def add(self, row: PartitionLog, high_watermark: int | None) -> None:
+        # First: a truncation that begins on a file thread meanwhile is not taken into account.
+        truncations, note = row.truncations, row.note_number
+        point = row.recovery_point
         # A start above the flushed records could outlive them, and hide what is written in their place.
-        at, start = row.topic_partition, min(row.log_start_offset, row.recovery_point)
+        at, start = row.topic_partition, min(row.log_start_offset, point)
         self._rows[at] = checkpoints.LogRow(
-            row.topic_id, row.recovery_point, start, high_watermark or 0, row.cleaned_end
+            row.topic_id, point, start, high_watermark or 0, row.cleaned_end, note
         )
-        self._points.append((row, row.recovery_point, row.truncations, start))
+        self._points.append((row, point, truncations, start))
         if row.cleaned_end:
             self._cleaned[at] = row.cleaned_end
         if start > row.segments.start_offset:

@@ -391,6 +391,7 @@ class LogDirs:
                 certain=row.topic_id == topic_id,
                 log_start=row.log_start,
                 cleaned_end=row.cleaned_end,
+                note=row.note,
                 clean=marker is not None and (name in marker.ends or not marker.complete),
                 clean_end=marker.ends.get(name) if marker else None,
                 pages_certain=rebooted,

@@ -13,7 +13,9 @@ class LogState:
     snapshot_offset: int = 0
     """The offset of the newest intact producer snapshot."""
     truncation_limit: int | None = None
-    """The limit in the note of a truncation, if there is one."""
+    """The limit in the note of a truncation, if one is in force."""
+    note_number: int = 0
+    """The number of the last such note."""
     cleaned_end: int = 0
     stored_start: int = 0
     noted_start: int = 0

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Sequence
 
 from headwater.errors import E, KafkaError
-from headwater.log import retention, snapshots
+from headwater.log import retention, snapshots, truncation_note
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.descriptors import EXHAUSTED
 from headwater.log.epochs import EpochCache
@@ -32,12 +32,6 @@ from headwater.log.segment import Segment, Staged
 from headwater.log.settings import LogSettings
 from headwater.log.slices import FileSlice
 from headwater.log.staging import Staging
-from headwater.log.truncation_note import (
-    lower_start_note,
-    remove_note,
-    remove_start_note,
-    write_note,
-)
 from headwater.model import TopicPartition, Uuid
 from headwater.records.batch import HEADER, HEADER_SIZE, MAGIC, OVERHEAD, RawHeader
 from headwater.records.header_fields import BASE_OFFSET, LEADER_EPOCH, LENGTH, MAGIC_BYTE
@@ -57,7 +51,7 @@ class PartitionLog:
     __slots__ = (
         "_dirty_since_ms", "_unflushed_from", "checkpointed", "checkpointed_at", "cleaned_end",
         "cleaning", "directory", "epochs", "log_end_offset",
-        "log_start_offset", "noted_start", "presence", "producers", "recovery_point", "segments", "snapshot_at",
+        "log_start_offset", "note_number", "noted_start", "presence", "producers", "recovery_point", "segments", "snapshot_at",
         "snapshot_offset", "snapshots", "staging", "stored_start", "topic_id", "topic_partition",
         "truncation_limit", "truncations",
     )  # fmt: skip
@@ -94,6 +88,7 @@ class PartitionLog:
         self.checkpointed_at = 0 if state.truncation_limit is None else -1
         # The limit in a note in the folder, which overrides the checkpoint file; None without one.
         self.truncation_limit = state.truncation_limit
+        self.note_number = state.note_number
         # The offset of the newest intact producer snapshot.
         self.snapshot_offset = state.snapshot_offset
         # Everything below this offset was compacted; retention drops nothing while it goes on.
@@ -345,20 +340,23 @@ class PartitionLog:
         self.epochs.save(sync=True)
 
     def _begin_truncation(self, offset: int, *, whole: bool = False) -> None:
+        number = self.note_number
         # With no segment left, a start must know that none was lost.
         if max(self.checkpointed, self.recovery_point) + whole > offset:
             # An earlier truncation that the checkpoint does not know may have gone further back.
             noted = self.truncation_limit
             limit = offset if noted is None else min(noted, offset)
-            write_note(self.segments.files, self.directory, limit)
-            self.truncation_limit = limit
+            note = truncation_note.Note(limit, self.note_number + 1)
+            truncation_note.write_note(self.segments.files, self.directory, note)
+            self.truncation_limit, number = note
         if self.noted_start > offset:
-            lower_start_note(self.segments.files, self.directory, offset)
+            truncation_note.lower_start_note(self.segments.files, self.directory, offset)
             self.noted_start = offset
-        # Set before the count: a concurrent checkpoint must not pair the new count with a higher
-        # point.
+        # Set before the count and the number: a concurrent checkpoint must not pair them with a
+        # higher point.
         self.recovery_point = min(self.recovery_point, offset)
         self.truncations += 1
+        self.note_number = number
         self.segments.unsaved_from = 0
         self.snapshots = []
 
@@ -375,10 +373,10 @@ class PartitionLog:
     def remove_stale_note(self) -> None:
         """Remove the notes of a truncation or a move once a newer checkpoint is written."""
         if self.truncation_limit is not None and self.checkpointed_at == self.truncations:
-            remove_note(self.segments.files, self.directory)
+            truncation_note.remove_note(self.segments.files, self.directory)
             self.truncation_limit = None
         if 0 < self.noted_start <= self.stored_start:
-            remove_start_note(self.segments.files, self.directory)
+            truncation_note.remove_start_note(self.segments.files, self.directory)
             self.noted_start = 0
 
     # -- retention

@@ -4,26 +4,44 @@ A truncation notes that the checkpointed recovery point is too high.
 
 The checkpoint of all logs is written periodically. After a crash, a log that was truncated and then
 written again must not be taken for one that was flushed up to the old point. The note is on the disk
-before the first byte is cut, and is removed after the next checkpoint. So does a log that begins where
-the checkpoint has an earlier log of the same topic. A move to another log dir notes the log's start,
-which the checkpoint of that dir does not have.
+before the first byte is cut, and is removed after the next checkpoint. Notes are numbered, and the
+checkpoint has the number of the last one that it takes into account: a note that outlives its removal
+counts for nothing. A new log whose name the checkpoint still lists writes the same note. A move to
+another log dir notes the log's start, which the checkpoint of that dir does not have.
 """
+
+from typing import NamedTuple
 
 from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
 
 FILE_NAME = "recovery-point-limit"
 START = "moved-log-start"
+_CHECKSUM = b" crc32c "
 
 
-def write_note(files: Files, directory: str, offset: int) -> None:
-    """Note that nothing at or above `offset` is flushed, whatever the checkpoint says."""
-    _write(files, f"{directory}/{FILE_NAME}", offset)
+class Note(NamedTuple):
+    """A note of a truncation."""
+
+    limit: int = 0
+    """Nothing at or above this offset is flushed, whatever the checkpoint says."""
+    number: int = 0
+    """Notes of a log count up; 0 in a note that cannot be read, or of an earlier version."""
+
+    def outdated(self, known: int) -> bool:
+        """Return whether a checkpoint takes it into account that knows the notes up to `known`."""
+        return 0 < self.number <= known
 
 
-def read_note(files: Files, directory: str) -> int | None:
-    """Return the limit, None without a note; 0 if the note cannot be read."""
-    return _read(files, f"{directory}/{FILE_NAME}")
+def write_note(files: Files, directory: str, note: Note) -> None:
+    """Correct the checkpoint until one is written that knows the note."""
+    _write(files, f"{directory}/{FILE_NAME}", *note)
+
+
+def read_note(files: Files, directory: str) -> Note | None:
+    """Return the note; None without one, and the strictest if it cannot be read."""
+    numbers = _read(files, f"{directory}/{FILE_NAME}")
+    return None if numbers is None else Note(*numbers)
 
 
 def write_start_note(files: Files, directory: str, offset: int) -> None:
@@ -42,19 +60,20 @@ def lower_start_note(files: Files, directory: str, offset: int) -> None:
 
 def read_start_note(files: Files, directory: str) -> int:
     """Return the start; 0 without a note that can be read."""
-    return _read(files, f"{directory}/{START}") or 0
+    start, *_ = _read(files, f"{directory}/{START}") or (0,)
+    return start
 
 
-def _write(files: Files, path: str, offset: int) -> None:
-    text = b"%d" % offset
+def _write(files: Files, path: str, *numbers: int) -> None:
+    text = b" ".join(b"%d" % number for number in numbers)
     replace_file(files, path, text + _checksum(text))
 
 
-def _read(files: Files, path: str) -> int | None:
+def _read(files: Files, path: str) -> list[int] | None:
+    """Return the numbers of a note, none if it cannot be read; None without a note."""
     if not files.exists(path):
         return None
-    limit = _parsed(read_file(files, path))
-    return 0 if limit is None else limit
+    return _parsed(read_file(files, path)) or []
 
 
 def is_damaged(files: Files, directory: str) -> bool:
@@ -63,11 +82,14 @@ def is_damaged(files: Files, directory: str) -> bool:
     return files.exists(path) and _parsed(read_file(files, path)) is None
 
 
-def _parsed(content: bytes) -> int | None:
-    text = content.partition(b" ")[0].strip()
+def _parsed(content: bytes) -> list[int] | None:
+    text = content.partition(_CHECKSUM)[0].strip()
     # Earlier versions wrote no checksum.
     sound = content in (text + _checksum(text), text + b"\n")
-    return int(text) if sound and text.isdigit() else None
+    numbers = text.split(b" ")
+    if not sound or not all(number.isdigit() for number in numbers):
+        return None
+    return [int(number) for number in numbers]
 
 
 def remove_note(files: Files, directory: str) -> None:
@@ -81,4 +103,4 @@ def remove_start_note(files: Files, directory: str) -> None:
 
 
 def _checksum(text: bytes) -> bytes:
-    return b" crc32c %08x\n" % crc32c(text)
+    return _CHECKSUM + b"%08x\n" % crc32c(text)

@@ -253,6 +253,36 @@ def test_a_later_truncation_does_not_take_back_the_note_of_an_earlier_one(flushe
     assert not machine.files.exists(f"{log.directory}/{LIMIT}"), "the checkpoint is right"
 
 
+@pytest.mark.parametrize("power", [False, True])
+def test_a_note_that_outlives_the_next_checkpoint_does_not_take_back_a_deleted_start(power):
+    """Its removal waits for a flush, and a power cut may undo the removal."""
+    machine = Machine("/data")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    for _ in range(2):
+        append(log, 4)
+    flush(log, dirs)
+    log.truncate_to(4)
+    append(log, 4)
+    work = log.unflushed()
+    work.run()
+    log.mark_flushed(work)
+    dirs.checkpoint({})()
+    log.advance_start(8)
+    dirs.checkpoint({})()
+    assert log.durable_start == 8
+    assert machine.files.exists(f"{log.directory}/{LIMIT}")
+    machine.cut_power() if power else machine.files.die()
+    dirs = machine.start()
+    log = dirs.logs[PARTITION]
+    assert (log.log_start_offset, log.log_end_offset) == (8, 8)
+    append(log, 4)
+    flush(log, dirs)
+    log.truncate_to(10)
+    machine.files.die()
+    assert machine.start().logs[PARTITION].log_end_offset == 8, "a later note counts again"
+
+
 def copied(machine, dirs, log):
     """A complete and marked copy of a log in the other log dir."""
     target = next(row for row in dirs.dirs if row is not dirs.dir_of(PARTITION))

@@ -166,8 +166,12 @@ def test_checkpoints_of_earlier_versions_are_read(tmp_path):
     from headwater.records.checksum import crc32c
 
     text = path.read_bytes().rpartition(b"crc32c")[0]
-    for version, row in ((b"1", LogRow(TOPIC_ID, 9, 1, 8)), (b"3", None)):
-        older = text.replace(b"2\n1\n", version + b"\n1\n").replace(b" 8 7\n", b" 8\n")
+    for version, end, row in (
+        (b"1", b" 8\n", LogRow(TOPIC_ID, 9, 1, 8)),
+        (b"2", b" 8 7\n", LogRow(TOPIC_ID, 9, 1, 8, 7)),
+        (b"4", b" 8 7 0\n", None),
+    ):
+        older = text.replace(b"3\n1\n", version + b"\n1\n").replace(b" 8 7 0\n", end)
         path.write_bytes(older + b"crc32c %08x\n" % crc32c(older))
         if row is not None:
             assert read_log_rows(OsFiles(), str(path)) == {PARTITION: row}
