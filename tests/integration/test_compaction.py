@@ -57,10 +57,10 @@ def producer_of(bootstrap, **settings):
     return confluent_kafka.Producer({**quiet, **settings})
 
 
-def create(bootstrap, **settings):
-    topic = NewTopic(TOPIC, 1, 1, config={**SMALL, **settings})
+def create(bootstrap, name=TOPIC, **settings):
+    topic = NewTopic(name, 1, 1, config={**SMALL, **settings})
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([topic])[TOPIC].result(60)
+    admin.create_topics([topic])[name].result(60)
 
 
 def write(producer, count, keys, size=100, start=0):
@@ -221,7 +221,11 @@ def test_kill_9_of_a_worker_and_of_the_broker_in_a_pass_loses_nothing(start, tmp
     died = "a cleaning worker died during the compaction of compacted-0: .* code -9"
     until(lambda: re.search(died, log.read_text()), "the death to be noticed")
     second = wait_for_worker(broker, other_than=first)
-    write(producer, 1, 1, start=4000)  # the broker serves meanwhile
+    write(producer, 1, 1, start=4000)  # the broker serves meanwhile, this topic and others
+    create(bootstrap, "beside")
+    for number in range(20):
+        producer.produce("beside", b"%d" % number)
+    assert producer.flush(30) == 0
 
     def in_a_pass_or_behind_it():
         names = os.listdir(folder(tmp_path))

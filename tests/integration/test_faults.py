@@ -2,13 +2,17 @@
 
 import errno
 import threading
+from contextlib import closing
 
 import pytest
+from tools.cluster_chaos.shim import Disk, preloaded
 
+from headwater import Consumer, KafkaError, Producer
 from headwater.errors import E
 from headwater.log.verify import verify_log
 from headwater.records.batch import batches
 from headwater.records.record import decode_records
+from headwater.testing import Broker
 from headwater.wire.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -452,3 +456,43 @@ def test_a_broker_whose_metadata_store_failed_says_so(tmp_path):
         assert client.ask(request, CreateTopicsResponse, 7).topics[0].error_code
         until(lambda: live.on_loop(live.broker.storage_lost.is_set))
         assert client.produce("t", batch()).error_code == 0
+
+
+# -- a broker in a process of its own
+
+
+def test_a_disk_that_fails_to_sync_goes_offline_alone_and_keeps_what_was_acknowledged(tmp_path):
+    dirs = [tmp_path / "bad", tmp_path / "good"]
+    synced = {"flush.messages": 1}
+    with preloaded(tmp_path / "shim") as shim:
+        broker = Broker(data_dir=",".join(map(str, dirs)), subprocess=True).start()
+    soon = {"request_timeout_ms": 2000, "delivery_timeout_ms": 2100}
+    with closing(broker), Producer(bootstrap_servers=broker.bootstrap, **soon) as producer:
+        for number in range(4):
+            broker.create_topic(f"t{number}", configs=synced)
+        on_bad = [at.name.rpartition("-")[0] for at in dirs[0].glob("t*-0")]
+        on_good = [at.name.rpartition("-")[0] for at in dirs[1].glob("t*-0")]
+        assert len(on_bad) == len(on_good) == 2
+        for topic in on_bad + on_good:
+            producer.send(topic, b"before").result(30)
+        shim.set(broker.pid, disk=Disk.FAILS_TO_SYNC, below=str(dirs[0]))
+        with pytest.raises(KafkaError):
+            producer.send(on_bad[0], b"never synced").result(30)
+        for topic in on_good:
+            producer.send(topic, b"meanwhile").result(30)
+        shim.set(broker.pid)
+        broker.restart()
+        for topic, values in [(one, [b"before"]) for one in on_bad] + [
+            (one, [b"before", b"meanwhile"]) for one in on_good
+        ]:
+            assert values_of(broker.bootstrap, topic)[: len(values)] == values
+
+
+def values_of(bootstrap, topic) -> list[bytes]:
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(topic, 0)])
+        end = consumer.end_offsets([(topic, 0)])[(topic, 0)]
+        found: list[bytes] = []
+        while len(found) < end:
+            found += [record.value for record in consumer.poll(timeout=10)]
+        return found

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -18,7 +19,8 @@
 
 struct control {
     volatile int64_t clock_ns; /* added to the wall clock */
-    volatile int64_t disk;     /* 0 works, 1 is full, 2 fails */
+    volatile int64_t disk;     /* 0 works, 1 is full, 2 fails, 3 fails to sync */
+    char below[1008];          /* only files whose paths begin with this; empty for all */
 };
 
 static struct control none;
@@ -40,12 +42,30 @@ __attribute__((constructor)) static void map_control(void) {
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
+static int is_below(int fd) {
+    char link[64], path[4096];
+    size_t size = strnlen(control->below, sizeof control->below);
+    if (size == 0) return 1;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path);
+    return length >= (ssize_t)size && memcmp(path, control->below, size) == 0;
+}
+
 static int refused(int fd) {
     struct stat status;
     if (fd <= 2) return 0; /* its log, which tells what happened */
     if (control->disk == 0 || fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
+    if (!is_below(fd)) return 0;
     errno = control->disk == 1 ? ENOSPC : EIO;
     return 1;
+}
+
+static int write_refused(int fd) {
+    return (control->disk == 1 || control->disk == 2) && refused(fd);
+}
+
+static int sync_refused(int fd) {
+    return control->disk >= 2 && refused(fd);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
@@ -63,37 +83,37 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 ssize_t write(int fd, const void *bytes, size_t size) {
     static __typeof__(&write) real;
     if (real == NULL) real = REAL(write);
-    return control->disk != 0 && refused(fd) ? -1 : real(fd, bytes, size);
+    return write_refused(fd) ? -1 : real(fd, bytes, size);
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t at) {
     static __typeof__(&pwrite64) real;
     if (real == NULL) real = REAL(pwrite64);
-    return control->disk != 0 && refused(fd) ? -1 : real(fd, bytes, size, at);
+    return write_refused(fd) ? -1 : real(fd, bytes, size, at);
 }
 
 ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t at, int flags) {
     static __typeof__(&pwritev64v2) real;
     if (real == NULL) real = REAL(pwritev64v2);
-    return control->disk != 0 && refused(fd) ? -1 : real(fd, parts, count, at, flags);
+    return write_refused(fd) ? -1 : real(fd, parts, count, at, flags);
 }
 
 int posix_fallocate64(int fd, off64_t at, off64_t size) {
     static __typeof__(&posix_fallocate64) real;
     if (real == NULL) real = REAL(posix_fallocate64);
-    return control->disk != 0 && refused(fd) ? errno : real(fd, at, size);
+    return write_refused(fd) ? errno : real(fd, at, size);
 }
 
 int fsync(int fd) {
     static __typeof__(&fsync) real;
     if (real == NULL) real = REAL(fsync);
-    return control->disk == 2 && refused(fd) ? -1 : real(fd);
+    return sync_refused(fd) ? -1 : real(fd);
 }
 
 int fdatasync(int fd) {
     static __typeof__(&fdatasync) real;
     if (real == NULL) real = REAL(fdatasync);
-    return control->disk == 2 && refused(fd) ? -1 : real(fd);
+    return sync_refused(fd) ? -1 : real(fd);
 }
 
 int statvfs64(const char *path, struct statvfs64 *found) {

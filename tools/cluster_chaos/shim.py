@@ -9,7 +9,7 @@ from enum import IntEnum
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "fault_shim.c"
-_CONTROL = struct.Struct("=qq")
+_CONTROL = struct.Struct("=qq1008s")
 
 
 class Disk(IntEnum):
@@ -18,6 +18,7 @@ class Disk(IntEnum):
     WORKS = 0
     FULL = 1
     FAILS = 2
+    FAILS_TO_SYNC = 3
 
 
 class FaultShim:
@@ -26,13 +27,15 @@ class FaultShim:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def set(self, pid: int, *, clock_s: float = 0, disk: Disk = Disk.WORKS) -> None:
-        """From now on the process has this clock and this disk."""
+    def set(
+        self, pid: int, *, clock_s: float = 0, disk: Disk = Disk.WORKS, below: str = ""
+    ) -> None:
+        """From now on the process has this clock, and this disk for files `below` a folder."""
         control = self._folder / str(pid)
         if not control.exists():
             raise RuntimeError(f"process {pid} does not run with {SOURCE.name}")
         with control.open("r+b", buffering=0) as file:
-            file.write(_CONTROL.pack(int(clock_s * 1e9), disk))
+            file.write(_CONTROL.pack(int(clock_s * 1e9), disk, os.fsencode(below)))
 
 
 @contextmanager
