@@ -166,7 +166,7 @@ def _token_expiry(context: Context) -> TokenExpiry | None:
         return None
     return TokenExpiry(
         context.tokens,
-        context.clock,
+        context.wall_clock,
         context.settings.delegation_token_expiry_check_interval_ms,
         lambda: context.controller.active,
         lambda token: context.audit.changed_here("token removed", token.token_id, str(token.owner)),

@@ -1,4 +1,7 @@
-"""Removes delegation tokens that have expired, from time to time, while this broker is the controller."""
+"""Removes delegation tokens that have expired, from time to time, while this broker is the controller.
+
+A jump of the wall clock removes none for an hour, as with all deletions by age.
+"""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -6,8 +9,8 @@ from functools import partial
 from itertools import islice
 
 from headwater.broker.token_changes import TokenChanges
+from headwater.broker.wall_clock import WallClockWatch
 from headwater.controller.store.metadata_store import StoreError
-from headwater.seams.clock import Clock
 from headwater.seams.timers import CallLater, Timer
 from headwater.security.delegation_tokens import TokenInformation
 
@@ -23,14 +26,14 @@ class TokenExpiry:
     def __init__(
         self,
         changes: TokenChanges,
-        clock: Clock,
+        wall_clock: WallClockWatch,
         interval_ms: int,
         is_controller: Callable[[], bool],
         removed: Callable[[TokenInformation], None],
         call_later: CallLater,
     ) -> None:
         self._changes = changes
-        self._clock = clock
+        self._wall_clock = wall_clock
         self._interval_s = interval_ms / 1000
         self._is_controller = is_controller
         self._removed = removed
@@ -54,7 +57,7 @@ class TokenExpiry:
         self._step(iter([token.token_id for token in self._changes.tokens]))
 
     def _step(self, ids: Iterator[str]) -> None:
-        now_ms = self._clock.wall_ms()
+        now_ms = self._wall_clock.believed_ms()
         some = list(islice(ids, CHECKED_AT_ONCE)) if self._is_controller() else []
         if not some:
             self._wait()

@@ -5,6 +5,7 @@ import pytest
 from headwater.broker.token_changes import TokenChanges
 from headwater.broker.token_expiry import CHECKED_AT_ONCE, TokenExpiry
 from headwater.broker.token_nodes import token_path
+from headwater.broker.wall_clock import WallClockWatch
 from headwater.controller.store.metadata_store import ANY_VERSION, SessionState
 from headwater.errors import E
 from headwater.security.delegation_tokens import DelegationTokens, TokenInformation
@@ -16,11 +17,23 @@ ALICE = Principal("User", "alice")
 HOUR_MS = 3_600_000
 
 
+class SteppedClock:
+    """The clock of a loop, with a wall clock that can be wrong."""
+
+    def __init__(self, loop):
+        self._loop, self.ahead_ms = loop, 0
+        self.monotonic_ms = loop.monotonic_ms
+
+    def wall_ms(self):
+        return self._loop.wall_ms() + self.ahead_ms
+
+
 class Brokers:
     """Some brokers on one embedded store; the first is the controller."""
 
     def __init__(self, count=2, files=None):
         self.loop = FakeLoop()
+        self.wall_clock = SteppedClock(self.loop)
         self.store = embedded(self.loop, files or MemoryFiles())
         self.changes, self.removed, self.controller = [], [], 0
         for number in range(count):
@@ -32,7 +45,7 @@ class Brokers:
     def expiry(self, number):
         return TokenExpiry(
             self.changes[number],
-            self.loop,
+            WallClockWatch(self.wall_clock),
             HOUR_MS,
             lambda: self.controller == number,
             lambda token: self.removed.append((number, token.token_id)),
@@ -113,6 +126,16 @@ def test_only_the_controller_removes_what_has_expired():
     for _ in range(4):  # some of them end a check
         brokers.loop.sleep(4 * HOUR_MS)
     assert brokers.known() == [set()] * 2
+
+
+def test_a_wall_clock_that_jumps_ahead_removes_no_token():
+    brokers = Brokers(1)
+    brokers.create("a", life_ms=5 * HOUR_MS)
+    brokers.wall_clock.ahead_ms = 30 * 24 * HOUR_MS
+    brokers.loop.sleep(HOUR_MS)
+    brokers.wall_clock.ahead_ms = 0
+    brokers.loop.sleep(HOUR_MS)
+    assert brokers.known() == [{"a"}]
 
 
 def test_many_expired_tokens_go_in_small_steps():
