@@ -42,13 +42,19 @@ class StorageHealth:
     def failed(
         self, replicas: Iterable[Replica], culprit: Replica, failure: OSError, *, flushing: bool
     ) -> None:
-        """Handle a failed write or flush in the culprit's dir."""
+        """Handle a failed write or flush in the culprit's dir.
+
+        Only the first failure concerns the other replicas there: thousands may fail in one tick.
+        """
         directory = _dir_of(culprit)
         if failure.errno in EXHAUSTED:
             self._free_descriptors(culprit, failure)
             return
+        full = failure.errno in _FULL and not flushing
+        if self._is_offline(directory) or (full and directory in self._full):
+            replicas = [culprit]
         here = [replica for replica in replicas if _dir_of(replica) == directory]
-        if failure.errno in _FULL and not flushing:
+        if full:
             self._fill(directory, here)
         else:
             self._take_offline(directory, here, failure)
@@ -95,22 +101,27 @@ class StorageHealth:
             replica.refusal = refusal
             replica.leading.check_lag()
 
+    def _is_offline(self, directory: str) -> bool:
+        return any(row.offline for row in self._log_dirs.dirs if row.path == directory)
+
     def _take_offline(self, directory: str, here: list[Replica], failure: OSError) -> None:
-        log.critical(
-            "%s failed (%s): its %d partitions are offline; repair the disk and restart the broker",
-            directory,
-            failure,
-            len(here),
-        )
-        for log_dir in self._log_dirs.dirs:
-            if log_dir.path == directory:
-                self._log_dirs.fail(log_dir, str(failure))
+        newly = not self._is_offline(directory)
+        if newly:
+            log.critical(
+                "%s failed (%s): its %d partitions are offline; repair the disk and restart the broker",
+                directory,
+                failure,
+                len(here),
+            )
+            for log_dir in self._log_dirs.dirs:
+                if log_dir.path == directory:
+                    self._log_dirs.fail(log_dir, str(failure))
         for replica in here:
             replica.offline = KafkaError(E.KAFKA_STORAGE_ERROR, f"{directory} failed: {failure}")
             replica.refusal = replica.offline
             replica.fail_waiters(replica.offline)
             replica.leading.check_lag()
-        if all(log_dir.offline for log_dir in self._log_dirs.dirs):
+        if newly and all(log_dir.offline for log_dir in self._log_dirs.dirs):
             log.critical(
                 "all log dirs have failed: the broker stops; repair the disks and restart it"
             )

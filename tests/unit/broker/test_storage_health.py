@@ -53,6 +53,23 @@ def test_a_broken_disk_answers_whoever_waits_on_it_and_nobody_else(here, elsewhe
     assert [proposal.isr for proposal in here.host.proposals] == [{2}], "the other one must lead"
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_only_the_first_failure_of_a_disk_visits_all_of_its_partitions(here, code):
+    visits = []
+
+    def replicas():
+        visits.append(1)
+        yield here.replica
+
+    state = health(here)
+    for _ in range(3):
+        pending = here.append(batch(now=NOW)) if here.replica.refusal is None else None
+        state.failed(replicas(), here.replica, OSError(code, "broken"), flushing=False)
+        if pending is not None and code == errno.EIO:
+            assert pending.ends == [E.KAFKA_STORAGE_ERROR]
+    assert len(visits) == 1
+
+
 def test_a_full_disk_refuses_writes_but_serves_and_lets_wait(here):
     pending = waiting(here)
     state = health(here)
