@@ -29,6 +29,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_POINTS = "cleaner-offset-checkpoint"
+NAMES = (LOG_CHECKPOINT, RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER_POINTS)
 
 _VERSION = "0"
 _LOG_CHECKPOINT_VERSION = "3"

@@ -1,5 +1,6 @@
 """Writes what a log dir records about its logs: recovery points, starts, high watermarks, ends."""
 
+import errno
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
@@ -62,10 +63,22 @@ class Checkpoint:
             try:
                 log_dir.require_disk()
                 rows.write(self._files, log_dir)
+                self._require_disk_still(log_dir)
             except OSError as failure:
                 failures[log_dir] = failure
         if failures:
             raise CheckpointFailed(failures)
+
+    def _require_disk_still(self, log_dir: LogDir) -> None:
+        """Remove what was written into the mount point of a disk that was unmounted meanwhile."""
+        try:
+            log_dir.require_disk()
+        except OSError as failure:
+            if failure.errno == errno.ENODEV:
+                for name in checkpoints.NAMES:
+                    if self._files.exists(log_dir.join(name)):
+                        self._files.unlink(log_dir.join(name))
+            raise
 
 
 class _Rows:

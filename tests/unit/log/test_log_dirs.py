@@ -6,6 +6,7 @@ from headwater.errors import KafkaError
 from headwater.log import checkpoints
 from headwater.log.folders import read_checked_topic_id
 from headwater.log.log_dir import LogDirError
+from headwater.log.log_dir_checkpoints import CheckpointFailed
 from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.settings import LogSettings
 from headwater.model import ZERO_UUID, TopicPartition
@@ -131,6 +132,29 @@ def test_a_failed_folder_takes_its_logs_offline_and_leaves_no_clean_marker(tmp_p
     assert log.failure == "broken"
     dirs.close({})
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+class UnmountedFiles(OsFiles):
+    """The disk is gone after the first checkpoint file is written."""
+
+    gone = False
+
+    def rename(self, old, new):
+        super().rename(old, new)
+        self.gone = self.gone or new.endswith(checkpoints.LOG_CHECKPOINT)
+
+    def device(self, path):
+        return -1 if self.gone else super().device(path)
+
+
+def test_a_disk_that_is_unmounted_during_a_checkpoint_leaves_an_empty_mount_point(tmp_path):
+    """A start would take a folder with a checkpoint for the log dir."""
+    dirs, log = created(tmp_path, files=UnmountedFiles())
+    append(log)
+    with pytest.raises(CheckpointFailed, match="another disk"):
+        dirs.checkpoint({})()
+    assert not [name for name in checkpoints.NAMES if (tmp_path / name).exists()]
+    dirs.abandon()
 
 
 def test_topic_ids_ends_and_high_watermarks_survive_a_clean_stop(tmp_path):
