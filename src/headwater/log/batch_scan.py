@@ -20,7 +20,7 @@ from headwater.records.batch import (
     RawHeader,
 )
 from headwater.records.checksum import crc32c
-from headwater.records.header_fields import LENGTH, MAGIC_BYTE
+from headwater.records.header_fields import BASE_OFFSET, CRC, LENGTH, MAGIC_BYTE
 from headwater.seams.files import Buffer
 
 PIECE = 4 << 20
@@ -70,6 +70,21 @@ def headers(
 def batch_at(segment: Segment, position: int, header: RawHeader) -> bytes:
     """Return the bytes of a batch that `headers` yielded."""
     return segment.read_blocking(header[LENGTH] + OVERHEAD, position)
+
+
+def require_whole(segment: Segment, position: int) -> int:
+    """Return where the flushed batch at `position` ends; raise DamagedSegment if it is torn."""
+    header: RawHeader = HEADER.unpack_from(segment.read_blocking(HEADER_SIZE, position))
+    end = position + header[LENGTH] + OVERHEAD
+    if end > segment.size:
+        raise DamagedSegment(
+            f"{segment.path} ends inside the flushed batch at offset {header[BASE_OFFSET]}"
+        )
+    if crc32c(batch_at(segment, position, header)[CRC_START:]) != header[CRC]:
+        raise DamagedSegment(
+            f"wrong checksum at the flushed offset {header[BASE_OFFSET]} of {segment.path}"
+        )
+    return end
 
 
 class EpochRule:

@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass, field
 
 from headwater.log import aborted_counts, snapshots
-from headwater.log.batch_scan import EpochRule, batch_at, check, headers
+from headwater.log.batch_scan import EpochRule, check, headers, require_whole
 from headwater.log.descriptors import Descriptors
 from headwater.log.epochs import EpochCache
 from headwater.log.index_rebuild import (
@@ -21,23 +21,17 @@ from headwater.log.index_rebuild import (
     replay_producers,
     walk_tail,
 )
-from headwater.log.log_segments import LogSegments, rename_all, unlink_segment
+from headwater.log.leftovers import clear_leftovers, is_segment
+from headwater.log.log_segments import LogSegments
 from headwater.log.log_state import LogState
 from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
-from headwater.log.segment import CLEANED, DELETED, LOG, SWAP, DamagedSegment, Segment
+from headwater.log.segment import LOG, DamagedSegment, Segment
 from headwater.log.segment_checksums import CHECKSUMS
 from headwater.log.truncation_note import read_note, read_start_note, remove_note
 from headwater.model import ZERO_UUID, Uuid
-from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, OVERHEAD, RawHeader
-from headwater.records.checksum import crc32c
-from headwater.records.header_fields import (
-    BASE_OFFSET,
-    CRC,
-    LAST_OFFSET_DELTA,
-    LEADER_EPOCH,
-    LENGTH,
-)
+from headwater.records.batch import RawHeader
+from headwater.records.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA, LEADER_EPOCH
 from headwater.seams.files import Buffer, write_again
 
 log = logging.getLogger(__name__)
@@ -165,11 +159,14 @@ class LogLoader:
 
     def _open_segments(self) -> None:
         directory = self._segments.directory
-        names = self._clear_leftovers(self._files.listdir(directory))
+        names, swapped = clear_leftovers(self._files, self._descriptors, directory)
+        self.report.repairs.extend(
+            f"{name} from an unfinished swap of compaction" for name in swapped
+        )
         if aborted_counts.FILE_NAME in names:
             self._segments.aborted_counts = aborted_counts.read_counts(self._files, directory)
         for name in names:
-            if _is_segment(name):
+            if is_segment(name):
                 base, size = int(name[: -len(LOG)]), self._files.path_size(f"{directory}/{name}")
                 segment = Segment(self._files, self._descriptors, directory, base, size)
                 segment.created_ms = self._now_ms
@@ -197,61 +194,6 @@ class LogLoader:
         # A log without an id may be new: the log start may be that of an earlier topic.
         start = self._known.log_start if self._topic_id != ZERO_UUID else 0
         self._segments.add(start, start, self._now_ms)
-
-    def _clear_leftovers(self, names: list[str]) -> list[str]:
-        """Clean up after a crash: remove deleted and unfinished files, finish complete swaps."""
-        directory = self._segments.directory
-        for name in names:
-            orphan = name.endswith(CHECKSUMS) and name.removesuffix(CHECKSUMS) + LOG not in names
-            if orphan or name.endswith((DELETED, CLEANED, ".tmp")):
-                self._files.unlink(f"{directory}/{name}")
-        swapping = [name for name in names if name.endswith(SWAP)]
-        for name in swapping:
-            if name.endswith(LOG + SWAP):
-                self._finish_swap(f"{directory}/{name.removesuffix(LOG + SWAP)}", names)
-        for name in swapping:
-            # Indexes without their segment: the swap had not begun.
-            if self._files.exists(f"{directory}/{name}"):
-                self._files.unlink(f"{directory}/{name}")
-        if swapping:
-            self._files.sync_dir(directory)
-        return self._files.listdir(directory)
-
-    def _finish_swap(self, stem: str, names: list[str]) -> None:
-        """Put a new segment of compaction in place of the old ones that it covers.
-
-        While the old `.log` of the same name is there, all files of that name are old (`replace`).
-        """
-        base = int(stem.rpartition("/")[2])
-        size = self._files.path_size(stem + LOG + SWAP)
-        swapped = Segment(
-            self._files, self._descriptors, self._segments.directory, base, size, suffix=SWAP
-        )
-        end = self._sound_end(swapped)
-        bases = [int(name[: -len(LOG)]) for name in names if _is_segment(name)]
-        if self._files.exists(stem + LOG):
-            if end == base or end not in bases:
-                log.warning("%s is damaged; the segments that it was made of stay", swapped.path)
-                return
-            unlink_segment(self._files, stem)
-        for other in bases:
-            if base < other < end:
-                unlink_segment(self._files, f"{self._segments.directory}/{other:020d}")
-        rename_all(self._files, stem, SWAP, "")
-        self.report.repairs.append(f"{stem}{LOG} from an unfinished swap of compaction")
-
-    def _sound_end(self, segment: Segment) -> int:
-        """Return where the batches of a segment end, up to the first damaged one."""
-        end = segment.base_offset
-        try:
-            for position, header in headers(segment):
-                _require_whole(segment, position)
-                end = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
-        except DamagedSegment as damage:
-            log.warning("a segment of an unfinished swap is damaged: %s", damage)
-        finally:
-            self._descriptors.close_path(segment.path)
-        return end
 
     def _find_traces(self, offsets: list[int]) -> None:
         starts = self._epochs.starts
@@ -361,7 +303,7 @@ class LogLoader:
         except DamagedSegment:
             rebuild_indexes(segment, self._segments.settings.index_interval_bytes)
             walk_tail(segment, self._point)
-        _require_whole(segment, segment.tail_positions[-1])
+        require_whole(segment, segment.tail_positions[-1])
         segment.seal()
         segment.drop_tail_cache()
         self._save_indexes(segment)
@@ -392,7 +334,7 @@ class LogLoader:
         if found is None or found[1][BASE_OFFSET] + found[1][LAST_OFFSET_DELTA] + 1 != point:
             # No batch ends at the recovery point: the checkpoint is wrong, so check everything.
             return segment.base_offset, 0
-        return point, _require_whole(segment, found[0])
+        return point, require_whole(segment, found[0])
 
     def _ends_at(self, segment: Segment, offset: int) -> bool:
         if not segment.size:
@@ -483,23 +425,3 @@ class LogLoader:
             )  # fmt: skip
         if report.repairs:
             log.warning("%s: rebuilt %s", where, ", ".join(report.repairs))
-
-
-def _is_segment(name: str) -> bool:
-    stem = name.removesuffix(LOG)
-    return name.endswith(LOG) and len(stem) == 20 and stem.isdecimal()
-
-
-def _require_whole(segment: Segment, position: int) -> int:
-    """Return where the flushed batch at `position` ends; raise DamagedSegment if it is torn."""
-    header: RawHeader = HEADER.unpack_from(segment.read_blocking(HEADER_SIZE, position))
-    end = position + header[LENGTH] + OVERHEAD
-    if end > segment.size:
-        raise DamagedSegment(
-            f"{segment.path} ends inside the flushed batch at offset {header[BASE_OFFSET]}"
-        )
-    if crc32c(batch_at(segment, position, header)[CRC_START:]) != header[CRC]:
-        raise DamagedSegment(
-            f"wrong checksum at the flushed offset {header[BASE_OFFSET]} of {segment.path}"
-        )
-    return end

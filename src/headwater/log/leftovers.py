@@ -1,0 +1,95 @@
+"""What a crash leaves in the folder of a log: deleted files, unfinished ones, half a swap of compaction.
+
+A swap that had all its new files is finished; any other is undone.
+"""
+
+import logging
+
+from headwater.log.batch_scan import headers, require_whole
+from headwater.log.descriptors import Descriptors
+from headwater.log.log_segments import rename_all, unlink_segment
+from headwater.log.segment import CLEANED, DELETED, LOG, SWAP, DamagedSegment, Segment
+from headwater.log.segment_checksums import CHECKSUMS
+from headwater.records.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA
+from headwater.seams.files import Files
+
+log = logging.getLogger(__name__)
+
+
+def is_segment(name: str) -> bool:
+    """Return whether a file of a log's folder has batches."""
+    stem = name.removesuffix(LOG)
+    return name.endswith(LOG) and len(stem) == 20 and stem.isdecimal()
+
+
+def clear_leftovers(
+    files: Files, descriptors: Descriptors, directory: str
+) -> tuple[list[str], list[str]]:
+    """Return the names of the files that belong to the log, and the segments of finished swaps."""
+    names = files.listdir(directory)
+    for name in names:
+        orphan = name.endswith(CHECKSUMS) and name.removesuffix(CHECKSUMS) + LOG not in names
+        if orphan or name.endswith((DELETED, CLEANED, ".tmp")):
+            files.unlink(f"{directory}/{name}")
+    swapping = [name for name in names if name.endswith(SWAP)]
+    if not swapping:
+        return files.listdir(directory), []
+    swap = _UnfinishedSwap(files, descriptors, directory, names)
+    finished = [
+        f"{stem}{LOG}"
+        for name in swapping
+        if name.endswith(LOG + SWAP)
+        and swap.finish(stem := f"{directory}/{name.removesuffix(LOG + SWAP)}")
+    ]
+    for name in swapping:
+        # Indexes without their segment: the swap had not begun.
+        if files.exists(f"{directory}/{name}"):
+            files.unlink(f"{directory}/{name}")
+    files.sync_dir(directory)
+    return files.listdir(directory), finished
+
+
+class _UnfinishedSwap:
+    """The new segments of compaction that a crash left beside the old ones."""
+
+    def __init__(
+        self, files: Files, descriptors: Descriptors, directory: str, names: list[str]
+    ) -> None:
+        self._files = files
+        self._descriptors = descriptors
+        self._directory = directory
+        self._bases = [int(name[: -len(LOG)]) for name in names if is_segment(name)]
+
+    def finish(self, stem: str) -> bool:
+        """Put a new segment in place of the old ones that it covers; return False if it is damaged.
+
+        While the old `.log` of the same name is there, all files of that name are old
+        (`LogSegments.replace`).
+        """
+        base = int(stem.rpartition("/")[2])
+        size = self._files.path_size(stem + LOG + SWAP)
+        swapped = Segment(self._files, self._descriptors, self._directory, base, size, suffix=SWAP)
+        end = self._sound_end(swapped)
+        if self._files.exists(stem + LOG):
+            if end == base or end not in self._bases:
+                log.warning("%s is damaged; the segments that it was made of stay", swapped.path)
+                return False
+            unlink_segment(self._files, stem)
+        for other in self._bases:
+            if base < other < end:
+                unlink_segment(self._files, f"{self._directory}/{other:020d}")
+        rename_all(self._files, stem, SWAP, "")
+        return True
+
+    def _sound_end(self, segment: Segment) -> int:
+        """Return where the batches of a segment end, up to the first damaged one."""
+        end = segment.base_offset
+        try:
+            for position, header in headers(segment):
+                require_whole(segment, position)
+                end = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        except DamagedSegment as damage:
+            log.warning("a segment of an unfinished swap is damaged: %s", damage)
+        finally:
+            self._descriptors.close_path(segment.path)
+        return end
