@@ -335,6 +335,11 @@ def test_no_broker_joins_a_store_that_was_restored_from_an_older_copy(tmp_path):
         assert consume(cluster, "kept", 21) == {"on all replicas", *values}
 
 
+def test_a_cluster_starts_although_the_first_server_of_its_zookeeper_is_dead(store):
+    with Cluster(1, zookeeper=f"127.0.0.1:1,{store.address}/second") as cluster:
+        assert cluster.controller() == 1
+
+
 def test_three_brokers_on_a_real_zookeeper_lose_no_record_with_their_leaders():
     with (
         zookeepers(1) as (server,),

@@ -173,11 +173,10 @@ class Cluster:
 
     def _make(self, relays: Relays, broker_id: int, node: "_Node", zookeeper: str) -> Child:
         servers, slash, chroot = zookeeper.partition("/")
-        host, _, port = servers.split(",")[0].rpartition(":")
-        store_port = relays.relay_to_store(broker_id, host, int(port))
+        near = (_relay_to_server(relays, broker_id, server) for server in servers.split(","))
         settings = node_settings(
             broker_id,
-            zookeeper=f"127.0.0.1:{store_port}{slash}{chroot}",
+            zookeeper=f"{','.join(near)}{slash}{chroot}",
             folder=str(self.data_dir / f"broker-{broker_id}"),
             client_port=node.client_port,
             broker_port=node.broker_port,
@@ -403,6 +402,12 @@ class _Node:
     @property
     def runs(self) -> bool:
         return self.child is not None and self.child.runs
+
+
+def _relay_to_server(relays: Relays, broker_id: int, server: str) -> str:
+    """Relay a broker's connections to one server of the store; return where to connect."""
+    host, _, port = server.rpartition(":")
+    return f"127.0.0.1:{relays.relay_to_store(broker_id, host.strip('[]'), int(port))}"
 
 
 def _chosen(view: _View, topics: set[str] | None) -> _View:
