@@ -53,18 +53,26 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cluster(store):
     settings = {**SESSION, "offsets.topic.replication.factor": 1, "min.insync.replicas": 1}
-    with Cluster(3, settings, zookeeper=f"{store.address}/shared") as running:
+    with Cluster(3, settings, zookeeper=store.address) as running:
         yield running
 
 
 @pytest.fixture
-def nodes(cluster, store):
+def nodes(cluster):
+    with looking_into(cluster.zookeeper) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def looking_into(zookeeper: str):
     """A client that looks into the store, below the brokers' chroot."""
-    client = KazooClient(f"{store.address}/shared")
+    client = KazooClient(zookeeper)
     client.start(timeout=30)
-    yield client
-    client.stop()
-    client.close()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 def cluster_as_seen_by(address: str):
@@ -246,23 +254,21 @@ def test_a_broker_that_returns_before_its_session_ends_gets_its_partitions_back(
 
 
 def test_a_broker_that_does_not_belong_here_is_refused(cluster, store, tmp_path):
-    def broker(number: int, chroot: str, **settings: str) -> Broker:
-        known = {"node.id": str(number), "zookeeper.connect": f"{store.address}/{chroot}"}
-        return Broker({**SESSION, **known, **settings}, data_dir=tmp_path / chroot)
+    def broker(number: int, zookeeper: str, folder: str, **settings: str) -> Broker:
+        known = {"node.id": str(number), "zookeeper.connect": zookeeper}
+        return Broker({**SESSION, **known, **settings}, data_dir=tmp_path / folder)
 
-    twin = broker(3, "shared", **{"zookeeper.session.timeout.ms": "500"})
+    twin = broker(3, cluster.zookeeper, "twin", **{"zookeeper.session.timeout.ms": "500"})
     with pytest.raises(JoinError, match=r"node\.id=3 is in use by a broker at 127\.0\.0\.1:"):
         twin.start()
-    other = broker(1, "elsewhere")
+    other = broker(1, f"{store.address}/elsewhere", "elsewhere")
     try:
         other.start()
         other.stop()
-        moved = broker(1, "shared")
-        moved.data_dir = other.data_dir
+        moved = broker(1, cluster.zookeeper, "elsewhere")
         with pytest.raises(JoinError, match=r"belongs to cluster .* holds cluster"):
             moved.start()
-        wiped = broker(1, "wiped")
-        wiped.data_dir = other.data_dir
+        wiped = broker(1, f"{store.address}/wiped", "elsewhere")
         with pytest.raises(JoinError, match="is empty: restore its data, correct"):
             wiped.start()
         other.start()
@@ -290,15 +296,10 @@ def test_leaders_serve_while_the_store_is_away_and_everything_resumes(tmp_path):
         assert consume(cluster, "kept", 3) == {"before", "meanwhile", "after"}
 
 
-def has_noted_the_leader(cluster, store, number: int) -> bool:
+def has_noted_the_leader(cluster, number: int) -> bool:
     """Whether the broker's log dir has a mark of the store that is later than the last election."""
-    client = KazooClient(store.address)
-    client.start(timeout=30)
-    try:
+    with looking_into(cluster.zookeeper) as client:
         elected = client.exists("/brokers/topics/kept/partitions/0/state").mzxid
-    finally:
-        client.stop()
-        client.close()
     note = cluster.data_dir / f"broker-{number}" / "headwater-store-mark"
     return json.loads(note.read_text())["zxid"] > elected
 
@@ -317,7 +318,7 @@ def test_no_broker_joins_a_store_that_was_restored_from_an_older_copy(tmp_path):
         values = [f"on two replicas {number}" for number in range(20)]
         produce(cluster, "kept", values, 1)
         others = {1, 2, 3} - {lagging}
-        until(lambda: all(has_noted_the_leader(cluster, store, one) for one in others), "notes")
+        until(lambda: all(has_noted_the_leader(cluster, one) for one in others), "notes")
         cluster.kill(*others)
         store.kill()
         folder.rename(newest)
@@ -335,9 +336,14 @@ def test_no_broker_joins_a_store_that_was_restored_from_an_older_copy(tmp_path):
         assert consume(cluster, "kept", 21) == {"on all replicas", *values}
 
 
-def test_a_cluster_starts_although_the_first_server_of_its_zookeeper_is_dead(store):
-    with Cluster(1, zookeeper=f"127.0.0.1:1,{store.address}/second") as cluster:
-        assert cluster.controller() == 1
+def test_clusters_follow_each_other_in_a_zookeeper_whose_first_server_is_dead(store):
+    with looking_into(store.address) as nodes:
+        for _ in range(2):
+            with Cluster(1, zookeeper=f"127.0.0.1:1,{store.address}/theirs") as cluster:
+                assert cluster.controller() == 1
+                (own,) = nodes.get_children("/theirs")
+                assert cluster.zookeeper == f"127.0.0.1:1,{store.address}/theirs/{own}"
+            assert nodes.get_children("/theirs") == [], "nothing is left"
 
 
 def test_three_brokers_on_a_real_zookeeper_lose_no_record_with_their_leaders():

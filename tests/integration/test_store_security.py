@@ -92,8 +92,8 @@ def test_nodes_belong_to_the_login_that_made_them(address):
 
 
 def test_brokers_keep_their_nodes_to_themselves(address, tmp_path):
-    chroot = "/secured"
-    with Cluster(2, SECURED, zookeeper=address + chroot) as cluster:
+    with Cluster(2, SECURED, zookeeper=f"{address}/secured") as cluster:
+        chroot = "/" + cluster.zookeeper.partition("/")[2]
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
             admin.create_topics([NewTopic("kept", replicas={0: [1, 2]})])
         stranger = KazooClient(hosts=address, timeout=SESSION_MS / 1000)
@@ -110,7 +110,7 @@ def test_brokers_keep_their_nodes_to_themselves(address, tmp_path):
         }
         assert {CLUSTER_SECRET, "/config/brokers", "/config/users", "/config/changes"} <= hidden
         assert not {CLUSTER_ID, "/brokers/ids/1", "/config/topics/kept", "/controller"} & hidden
-        without_login = {"node.id": "3", "zookeeper.connect": address + chroot}
+        without_login = {"node.id": "3", "zookeeper.connect": cluster.zookeeper}
         nobody = Broker(without_login, data_dir=tmp_path)
         with pytest.raises(Exception, match=r"does not let this broker use .*zookeeper\.digest"):
             nobody.start()
@@ -247,13 +247,12 @@ def test_brokers_serve_over_tls_and_refuse_a_server_that_nobody_they_trust_has_s
         "zookeeper.ssl.truststore.location": f"{certificates}/authority.pem",
         "zookeeper.set.acl": "true",
     }
-    zookeeper = f"{secure_address}/tls"
 
     def another(**changed: str) -> Broker:
-        known = {"node.id": "2", "zookeeper.connect": zookeeper}
+        known = {"node.id": "2", "zookeeper.connect": cluster.zookeeper}
         return Broker({**secured, **known, **changed}, data_dir=tmp_path)
 
-    with Cluster(1, secured, zookeeper=zookeeper) as cluster:
+    with Cluster(1, secured, zookeeper=f"{secure_address}/tls") as cluster:
         with Producer(bootstrap_servers=cluster.bootstrap) as producer:
             producer.send("encrypted", b"one", partition=0).result(60)
         with Consumer(

@@ -31,7 +31,11 @@ def command() -> None:
 
 
 @command.command("failover")
-@click.option("--zookeeper", metavar="HOSTS", help="Use this ZooKeeper instead of a store.")
+@click.option(
+    "--zookeeper",
+    metavar="HOSTS",
+    help="Use this ZooKeeper instead of a store: a node of its own below the path, removed at the end.",
+)
 def failover(zookeeper: str | None) -> None:
     """Kill the leader, the controller, the coordinator and then all brokers, under load.
 

@@ -11,6 +11,7 @@ through a relay in the test's process, so that links can be cut.
 """
 
 import asyncio
+import logging
 import resource
 import shutil
 import signal
@@ -38,10 +39,13 @@ from headwater.testing.relays import STORE, Node, Relays
 from headwater.testing.tls_stores import TlsStores
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 
+log = logging.getLogger("headwater.testing")
+
 SESSION_TIMEOUT_MS = 2000
 WAIT_TIMEOUT_S = 60
 _POLL_S = 0.05
 _ASK_S = 2.0
+_REMOVAL_TIMEOUT_S = 5.0
 _View: TypeAlias = dict[tuple[str, int], MetadataResponse.MetadataResponsePartition]
 T = TypeVar("T")
 
@@ -61,7 +65,9 @@ class Cluster:
     ) -> None:
         """With `tls`, all connections are encrypted, and both sides have certificates.
 
-        Clients then take `client_settings()`.
+        Clients then take `client_settings()`. A cluster in a temporary folder has a node of its own
+        below the path of `zookeeper`, until it is closed; with `data_dir` it uses the path itself,
+        so that both can be started again.
         """
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
@@ -80,7 +86,11 @@ class Cluster:
             tempfile.mkdtemp(prefix="headwater-") if data_dir is None else data_dir
         )
         self._stores = TlsStores(self.data_dir / "tls") if tls else None
-        self._given_zookeeper = zookeeper
+        self._own_nodes = zookeeper is not None and self._own_dir
+        self._joined = False
+        self._zookeeper = zookeeper
+        if zookeeper is not None and self._own_nodes:
+            self._zookeeper = f"{zookeeper.rstrip('/')}/{self.data_dir.name}"
         self._store: Child | None = None
         self._relays: Relays | None = None
         rack_of = cycle(racks or [""])
@@ -103,6 +113,13 @@ class Cluster:
     def _pids(self) -> dict[int, int]:
         nodes = self._nodes.items()
         return {at: node.child.pid for at, node in nodes if node.child is not None and node.runs}
+
+    @property
+    def zookeeper(self) -> str:
+        """The servers of the metadata store and the path of this cluster, past the relays."""
+        if self._zookeeper is None:
+            raise RuntimeError("the cluster is not started: use `with Cluster(3)`, or start()")
+        return self._zookeeper
 
     @property
     def broker_ids(self) -> list[int]:
@@ -156,13 +173,15 @@ class Cluster:
         return self
 
     def _start(self) -> None:
-        zookeeper = self._given_zookeeper or self._start_store()
+        if self._zookeeper is None:
+            self._zookeeper = self._start_store()
         relays = self._relays = Relays(self._pids)
         for broker_id, node in self._nodes.items():
-            node.child = self._make(relays, broker_id, node, zookeeper)
+            node.child = self._make(relays, broker_id, node, self._zookeeper)
             node.child.launch()
         for broker_id in self._nodes:
             self._child(broker_id).wait_ready()
+            self._joined = True
         self._wait(self._all_known, "all brokers to know each other")
 
     def _start_store(self) -> str:
@@ -222,7 +241,7 @@ class Cluster:
         self.start_broker(broker_id)
 
     def close(self) -> None:
-        """Stop everything, and remove the temporary folder."""
+        """Stop everything, and remove the temporary folder and this cluster's nodes in `zookeeper`."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
@@ -233,14 +252,31 @@ class Cluster:
             # A broker that stops hands over first; if all stop, no broker is left to take over.
             with ThreadPoolExecutor(len(children)) as threads:
                 list(threads.map(Child.kill if self._own_dir else Child.stop, children))
+        if self._own_nodes and self._joined:
+            self._remove_nodes()
+            self._joined = False
         if self._relays is not None:
             self._relays.close()
             self._relays = None
         if self._store is not None:
             self._store.stop()
-            self._store = None
+            self._store = self._zookeeper = None
         if self._own_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def _remove_nodes(self) -> None:
+        """Leave nothing in the user's ZooKeeper; kazoo is imported only where it is needed."""
+        from headwater.broker.local_store import tls_to_zookeeper
+        from headwater.config.broker import BrokerSettings
+        from headwater.controller.store.removal import remove_nodes
+
+        settings = BrokerSettings.load(None, {**self.settings, "zookeeper.connect": self.zookeeper})
+        login, tls = settings.zookeeper_login, tls_to_zookeeper(settings)
+        problem = remove_nodes(*settings.zookeeper_address, login, tls, _REMOVAL_TIMEOUT_S)
+        if problem is not None:
+            log.warning(
+                "the nodes of a test's cluster may remain at %s: %s", self.zookeeper, problem
+            )
 
     # -- faults
 
