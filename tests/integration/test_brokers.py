@@ -3,6 +3,8 @@
 import contextlib
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,7 @@ from tests.integration.metadata_stores import StoreProcess, zookeepers
 from tests.integration.waiting import until
 from tests.unit.broker.live import Client, Live
 
+DEMO_TIMEOUT_S = 450
 SESSION = {"zookeeper.session.timeout.ms": "4000"}
 
 
@@ -346,27 +349,25 @@ def test_clusters_follow_each_other_in_a_zookeeper_whose_first_server_is_dead(st
             assert nodes.get_children("/theirs") == [], "nothing is left"
 
 
-def test_three_brokers_on_a_real_zookeeper_lose_no_record_with_their_leaders():
-    with (
-        zookeepers(1) as (server,),
-        Cluster(3, SESSION, zookeeper=f"{server.address}/kafka") as cluster,
-    ):
-        create(cluster, "replicated", 3, replicas=3)
-        values = [f"value {number}" for number in range(60)]
-        produce(cluster, "replicated", values[:20], 3)
-        cluster.kill(1)
-        produce(cluster, "replicated", values[20:40], 3)
-        cluster.start_broker(1)
-
-        def in_sync():
-            seen = cluster_as_seen_by(cluster.address(2)).topics["replicated"].partitions
-            return all(len(one.isrs) == 3 for one in seen.values())
-
-        until(in_sync, "all replicas to be in sync")
-        assert consume(cluster, "replicated", 40) == set(values[:40])
-        cluster.stop(2)
-        produce(cluster, "replicated", values[40:], 3)
-        assert consume(cluster, "replicated", 20) == set(values[40:]), "the group goes on"
+def test_the_failover_demo_loses_nothing_on_an_ensemble_that_loses_a_member_meanwhile():
+    with zookeepers(3) as members:
+        path = ",".join(member.address for member in members) + "/kafka"
+        demo = subprocess.Popen(
+            [sys.executable, "-m", "headwater", "demo", "failover", "--zookeeper", path],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            started, ready = demo.stdout.readline(), demo.stdout.readline()
+            assert "topic orders: 3 partitions, 3 replicas" in ready, started + ready
+            members[0].kill()
+            said, failures = demo.communicate(timeout=DEMO_TIMEOUT_S)
+        finally:
+            demo.kill()
+            demo.communicate()
+        assert demo.returncode == 0, said + failures
+        assert said.endswith("lost 0   stored twice 0\n")
+        with looking_into(",".join(member.address for member in members[1:])) as nodes:
+            assert nodes.get_children("/kafka") == []
 
 
 def test_control_requests_have_a_listener_of_their_own(store, tmp_path):
