@@ -48,6 +48,14 @@ def _zookeeper() -> Iterator[Callable[[], Any]]:
         yield lambda: KazooCase(server.address, SESSION_MS)
 
 
+def _ensemble() -> Iterator[Callable[[], Any]]:
+    """Three servers, of which the leader dies."""
+    with zookeepers(3) as members:
+        next(member for member in members if "Mode: leader" in member.report()).kill()
+        address = ",".join(member.address for member in members)
+        yield lambda: KazooCase(address, SESSION_MS)
+
+
 def _simulated() -> Iterator[Callable[[], Any]]:
     yield SimulatedCase
 
@@ -56,6 +64,7 @@ STORES = {
     "embedded": _embedded,
     "headwater store": _served,
     "zookeeper": _zookeeper,
+    "ensemble": _ensemble,
     "simulated": _simulated,
 }
 
