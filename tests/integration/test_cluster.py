@@ -210,47 +210,12 @@ def test_an_orderly_stop_hands_over_before_the_session_ends(cluster: Cluster, to
 # -- the commands
 
 
-def test_up_with_brokers_shows_what_happens_and_stops_in_order(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "headwater", "up", "--brokers", "3", "--port", "0"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        line = process.stdout.readline()
-        assert " ready at 127.0.0.1:" in line
-        bootstrap = line.partition(" ready at ")[2].split()[0]
-        with headwater.Admin(bootstrap_servers=bootstrap) as admin:
-            admin.create_topics(["orders"])
-            partition = admin.describe_topics(["orders"])["orders"].partitions[0]
-        assert sorted(partition.replicas) == [1, 2, 3]
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=PATIENCE_S)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 0
-    stops = [line for line in said.splitlines() if line.endswith(" stopped")]
-    assert stops == ["broker 1 stopped", "broker 2 stopped", "broker 3 stopped"]
-    again = subprocess.run(
-        [sys.executable, "-m", "headwater", "up", "--port", "0"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert again.returncode == 1
-    assert "headwater-data holds the data of a cluster: start it with --brokers" in again.stderr
-
-
-def test_up_with_brokers_starts_its_store_again_and_stops_in_order_without_a_reader(
+def test_up_with_brokers_starts_its_store_again_and_more_brokers_on_the_same_data(
     tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-m", "headwater", "up", "--brokers", "2", "--port", "0"]
-    (tmp_path / "headwater-data" / "brokers" / "2.bak").mkdir(parents=True)
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    guard = threading.Timer(6 * PATIENCE_S, process.kill)
-    guard.start()
-    try:
-        bootstrap = process.stdout.readline().partition(" ready at ")[2].split()[0]
+    folders = tmp_path / "headwater-data" / "brokers"
+    (folders / "2.bak").mkdir(parents=True)
+    with _up(tmp_path, "--brokers", "2") as (process, bootstrap):
         (store,) = [pid for pid, words in _children(process.pid).items() if "store" in words]
         os.kill(store, signal.SIGKILL)
         for line in process.stderr:
@@ -260,17 +225,51 @@ def test_up_with_brokers_starts_its_store_again_and_stops_in_order_without_a_rea
             bootstrap_servers=bootstrap, default_api_timeout_ms=2 * PATIENCE_S * 1000
         ) as admin:
             admin.create_topics(["orders"])
+        with headwater.Producer(bootstrap_servers=bootstrap) as producer:
+            producer.send("orders", b"1").result(PATIENCE_S)
         process.stderr.close()  # as at Ctrl-C of `headwater up --brokers 2 2>&1 | tee log`
         process.send_signal(signal.SIGINT)
         assert process.wait(2 * PATIENCE_S) == 0
+    assert all((folders / broker / ".kafka_cleanshutdown").exists() for broker in ("1", "2"))
+    with _up(tmp_path, "--brokers", "3") as (process, bootstrap):
+        assert values_of(bootstrap, "orders") == [1]
+        with headwater.Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topics(["wider"])
+            described = admin.describe_topics(["orders", "wider"])
+        replicas = {name: sorted(one.partitions[0].replicas) for name, one in described.items()}
+        assert replicas == {"orders": [1, 2], "wider": [1, 2, 3]}
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    stops = [line for line in said.splitlines() if line.endswith(" stopped")]
+    assert stops == ["broker 1 stopped", "broker 2 stopped", "broker 3 stopped"]
+    alone = subprocess.run(
+        [sys.executable, "-m", "headwater", "up", "--port", "0"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert alone.returncode == 1
+    assert "headwater-data holds the data of a cluster: start it with --brokers" in alone.stderr
+
+
+@contextlib.contextmanager
+def _up(folder: Path, *options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """`headwater up` in this folder, with the addresses of its brokers once they are ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headwater", "up", "--port", "0", *options],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    guard = threading.Timer(6 * PATIENCE_S, process.kill)
+    guard.start()
+    try:
+        line = process.stdout.readline()
+        assert " ready at 127.0.0.1:" in line
+        yield process, line.partition(" ready at ")[2].split()[0]
     finally:
         guard.cancel()
         process.kill()
         process.wait()
         process.stdout.close()
-    for broker_id in (1, 2):
-        folder = tmp_path / "headwater-data" / "brokers" / str(broker_id)
-        assert (folder / ".kafka_cleanshutdown").exists()
+        process.stderr.close()
 
 
 def _children(parent: int) -> dict[int, list[str]]:
