@@ -16,6 +16,7 @@ import headwater
 from headwater.broker.registration import JoinError
 from headwater.errors import E
 from headwater.processes.child import NotStarted
+from headwater.seams.clock import SystemClock
 from headwater.testing import Broker, Cluster
 from headwater.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
@@ -277,6 +278,31 @@ def test_a_broker_that_does_not_belong_here_is_refused(cluster, store, tmp_path)
         other.start()
     finally:
         other.stop()
+
+
+class WrongClock(SystemClock):
+    def __init__(self, minutes_ahead: int) -> None:
+        self._ahead_ms = 60_000 * minutes_ahead
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._ahead_ms
+
+
+def test_a_broker_whose_clock_is_more_than_an_hour_off_is_refused(store, tmp_path):
+    zookeeper = f"{store.address}/clocks"
+    settings = {"node.id": "1", "zookeeper.connect": zookeeper}
+    for minutes, problem in (
+        (120, r" is 7[12]\d\d s ahead of the metadata store's \(2.* UTC\)"),
+        (-120, r" is 7[12]\d\d s behind the metadata store's \(2.* UTC\)"),
+    ):
+        refused = Live(tmp_path, settings, clock=WrongClock(minutes))
+        with pytest.raises(JoinError, match=r"this machine's clock \(2.* UTC\)" + problem):
+            refused.__enter__()
+    with looking_into(zookeeper) as nodes:
+        assert nodes.get("/brokers/ids")[1].cversion == 0, "it never joined"
+        with Live(tmp_path, settings, clock=WrongClock(50)):
+            assert nodes.get_children("/brokers/ids") == ["1"]
+            assert nodes.get_children("/headwater_store_marks") == ["1"]
 
 
 def test_leaders_serve_while_the_store_is_away_and_everything_resumes(tmp_path):

@@ -26,6 +26,7 @@ from headwater.broker.registration import (
     prepare_store,
     read_cluster_id,
     read_log_dirs,
+    read_time,
     share_secret,
     store_log_dirs,
 )
@@ -35,6 +36,7 @@ from headwater.broker.store_mark import (
     read_mark,
     read_noted_mark,
 )
+from headwater.broker.wall_clock import clock_problem
 from headwater.broker.weak_settings import warn_of_lockout
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
@@ -126,6 +128,8 @@ class BrokerServer:
         try:
             cluster_id = await wait_for_reply(partial(prepare_store, local.store, fresh))
             secret = await wait_for_reply(partial(share_secret, local.store, new_secret))
+            if local.refuses_other_time:
+                await self._refuse_other_time(local.store)
         except StoreError as refusal:
             raise _explained(refusal) from refusal
         credentials = BrokerCredentials(settings.node_id, cluster_id, secret)
@@ -174,6 +178,13 @@ class BrokerServer:
         raise JoinError(
             f"the metadata store was restored from an older copy: {older_store_text(found, noted)}"
         )
+
+    async def _refuse_other_time(self, store: MetadataStore) -> None:
+        """Refuse to run with a clock that is far from the store's, which all brokers share."""
+        store_ms = await wait_for_reply(partial(read_time, store))
+        problem = clock_problem(self.seams.clock.wall_ms(), store_ms)
+        if problem is not None:
+            raise JoinError(problem)
 
     async def _wait_for_id(self, store: MetadataStore) -> None:
         settings, gone = self._boot_settings, Latch()

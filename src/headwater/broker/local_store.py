@@ -33,6 +33,9 @@ class LocalStore:
 
     `is_shared` is set for the store of a cluster, whose sessions may expire and be replaced. An
     embedded store ends its session only if its disk fails.
+
+    `refuses_other_time` is set for a store with a clock of its own: no broker whose clock is far from
+    it starts. Simulated brokers run with any clock, as one does whose clock jumps later.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class LocalStore:
     ) -> None:
         self.store = store
         self.reserve = reserve
-        self.is_shared = False
+        self.is_shared = self.refuses_other_time = False
         self._last_time = LastTime(seams.files, folder)
         self.wait_closed: Callable[[], None] = _nothing_to_wait_for
         """Blocks until the servers of a shared store have ended the session."""
@@ -76,7 +79,7 @@ class LocalStore:
             return ZooKeeperStore(wanted, seams.clock, call_soon, loop.call_later)
 
         local = cls._open(seams, log_dir, connect)
-        local.is_shared = True
+        local.is_shared = local.refuses_other_time = True
         if isinstance(local.store, ZooKeeperStore):
             local.wait_closed = partial(local.store.wait_closed, CLOSE_TIMEOUT_S)
         return local

@@ -9,6 +9,7 @@ register in a store that has lost its data, is older, or belongs to another clus
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from headwater.broker.store_mark import older_store_text, read_mark
 from headwater.controller.store.metadata_store import (
@@ -25,6 +26,7 @@ from headwater.controller.store.znodes import (
     CLUSTER_ID,
     CLUSTER_SECRET,
     PERSISTENT_PATHS,
+    TIME_PREFIX,
     BrokerNode,
     LogDirsNode,
     decode_cluster_id,
@@ -99,6 +101,29 @@ def share_secret(
         reply(result if isinstance(result, StoreError) else bytes.fromhex(result.data.decode()))
 
     store.create(CLUSTER_SECRET, fresh.hex().encode(), made)
+
+
+def read_time(store: MetadataStore, reply: Callable[[int | StoreError], None]) -> None:
+    """Reply with the wall clock of the store, in milliseconds; a node is created to learn it."""
+
+    def made(result: str | StoreError) -> None:
+        if isinstance(result, str):
+            store.exists(result, partial(found, result))
+        elif result.kind is StoreFailure.CONNECTION_LOSS:
+            read_time(store, reply)
+        else:
+            reply(result)
+
+    def found(path: str, stat: Stat | StoreError | None) -> None:
+        if isinstance(stat, Stat):
+            store.delete(path, ANY_VERSION, lambda _: None)  # or else it ends with the session
+            reply(stat.ctime_ms)
+        elif stat is None:
+            read_time(store, reply)  # it ended with an earlier session
+        else:
+            reply(stat)
+
+    store.create(TIME_PREFIX, b"", made, ephemeral=True, sequential=True)
 
 
 def read_log_dirs(

@@ -4,11 +4,13 @@ A wall clock set years ahead by mistake would make every record, every producer 
 offset look expired. Real time advances with the monotonic clock. If the wall clock runs ahead of it by
 more than an hour, deletions use real time until the clock is corrected or an hour has passed.
 
-A process that starts has no time of its own to compare with. In a cluster it compares the wall clock
-with the metadata store's, a broker without a cluster with the time at which it last ran.
+A process that starts has no time of its own to compare with. A broker of a cluster does not start
+with a clock that is more than an hour from the metadata store's, and compares them again whenever it
+registers. A broker without a cluster compares the wall clock with the time at which it last ran.
 """
 
 import logging
+from datetime import UTC, datetime
 
 from headwater.seams.clock import Clock
 from headwater.seams.files import Files, read_file, replace_file
@@ -24,6 +26,28 @@ REMEMBER_MS = 300_000
 FILE_NAME = "last-time"
 
 
+def clock_problem(wall_ms: int, store_ms: int) -> str | None:
+    """Say why a broker with this wall clock must not join the store's cluster; None if it may."""
+    ahead_s = (wall_ms - store_ms) // 1000
+    if abs(wall_ms - store_ms) <= JUMP_MS:
+        return None
+    far = (
+        f"{ahead_s} s ahead of the metadata store's ({_utc(store_ms)}): records would be deleted "
+        "too early"
+        if ahead_s > 0
+        else f"{-ahead_s} s behind the metadata store's ({_utc(store_ms)}): records of clients "
+        "would be refused as too far in the future"
+    )
+    return (
+        f"this machine's clock ({_utc(wall_ms)}) is {far}; correct the wrong one of the two "
+        "clocks, then start this broker again"
+    )
+
+
+def _utc(now_ms: int) -> str:
+    return f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 class WallClockWatch:
     """Compares the wall clock with the monotonic one."""
 
@@ -37,6 +61,13 @@ class WallClockWatch:
 
     def compare_with_store(self, now_ms: int) -> None:
         """Compare the wall clock with that of the metadata store."""
+        behind_ms = now_ms - self._clock.wall_ms()
+        if behind_ms > JUMP_MS:
+            log.warning(
+                "the wall clock is %d s behind the metadata store's: records of clients are refused "
+                "as too far in the future; check the clock of this machine",
+                behind_ms // 1000,
+            )
         ahead_ms = self._defer_if_ahead_of(now_ms)
         if ahead_ms:
             log.warning(

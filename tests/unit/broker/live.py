@@ -18,6 +18,7 @@ from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
+from headwater.seams.clock import Clock
 from headwater.seams.files import Files
 from headwater.seams.workers import Workers
 from headwater.security.principals import Principal
@@ -49,6 +50,7 @@ class Live:
         open_files: int | None = None,
         workers: Workers | None = None,
         tls: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
     ):
         self.tls = tls
         self.settings = {
@@ -60,6 +62,7 @@ class Live:
         self._files = files
         self._open_files = open_files
         self._workers = workers
+        self._clock = clock
 
     def __enter__(self) -> "Live":
         started: Future[None] = Future()
@@ -87,6 +90,8 @@ class Live:
             seams = replace(seams, open_files=self._open_files)
         if self._workers is not None:
             seams = replace(seams, workers=self._workers)
+        if self._clock is not None:
+            seams = replace(seams, clock=self._clock)
         self.broker = BrokerServer(settings, seams)
         try:
             await self.broker.start()

@@ -8,6 +8,7 @@ from headwater.broker.wall_clock import (
     REMEMBER_MS,
     LastTime,
     WallClockWatch,
+    clock_problem,
 )
 from tests.unit.controller.fake_loop import MemoryFiles
 
@@ -97,6 +98,30 @@ def test_a_start_with_a_clock_that_agrees_or_is_behind_is_believed():
         watch = WallClockWatch(HandClock())
         watch.compare_with_store(known_ms)
         assert watch.believed_ms() == START
+
+
+def test_a_clock_far_behind_the_store_is_named_when_the_broker_registers_again(caplog):
+    watch = WallClockWatch(HandClock())
+    with caplog.at_level(logging.WARNING):
+        watch.compare_with_store(START + JUMP_MS)
+        watch.compare_with_store(START + 2 * JUMP_MS)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("the wall clock is 7200 s behind the metadata store's: ")
+
+
+def test_a_start_compares_the_clock_with_the_stores_in_both_directions():
+    for ahead_ms in (0, JUMP_MS, -JUMP_MS):
+        assert clock_problem(START + ahead_ms, START) is None
+    assert clock_problem(START + JUMP_MS + 1000, START) == (
+        "this machine's clock (2023-11-14 23:13:21 UTC) is 3601 s ahead of the metadata store's "
+        "(2023-11-14 22:13:20 UTC): records would be deleted too early; correct the wrong one of "
+        "the two clocks, then start this broker again"
+    )
+    assert clock_problem(START - 2 * JUMP_MS, START) == (
+        "this machine's clock (2023-11-14 20:13:20 UTC) is 7200 s behind the metadata store's "
+        "(2023-11-14 22:13:20 UTC): records of clients would be refused as too far in the future; "
+        "correct the wrong one of the two clocks, then start this broker again"
+    )
 
 
 def test_the_time_is_noted_from_time_to_time_and_a_damaged_note_says_nothing():
