@@ -1,5 +1,7 @@
 """Reads of thousands of nodes: a bounded number in flight, a bounded number of answers in a tick."""
 
+import logging
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -166,3 +168,44 @@ def test_a_new_session_is_not_begun_with_a_server_whose_data_is_older():
         clients[client].listener(KazooState.LOST)
         run()
     assert [client.last_zxid for client in clients] == [0, 9, 9]
+
+
+class LateKazoo(FakeKazoo):
+    """Connects when told to, and then answers at once."""
+
+    def start_async(self):
+        pass
+
+    def exists_async(self, path, watch=None):
+        return SimpleNamespace(
+            rawlink=lambda link: link(SimpleNamespace(exception=None, value=None))
+        )
+
+
+def test_a_store_that_is_away_is_logged_once_a_minute_until_it_answers(caplog):
+    loop, first, second = FakeLoop(), FakeKazoo(), LateKazoo()
+    clients = iter([first, second])
+    ZooKeeperStore(
+        ZooKeeperSettings("127.0.0.1:1", "", 6000),
+        loop,
+        lambda call, *args: loop.call_soon(partial(call, *args)),
+        loop.call_later,
+        lambda *_: next(clients),
+    )
+
+    def logged(seconds):
+        caplog.clear()
+        for _ in range(2 * seconds):
+            loop.sleep(500)
+        return [record.getMessage() for record in caplog.records]
+
+    with caplog.at_level(logging.WARNING):
+        loop.run()
+        first.listener(KazooState.SUSPENDED)
+        (lost,) = logged(10)
+        assert lost.endswith("no server answered within its timeout of 6000 ms")
+        assert [line.partition(":")[0] for line in logged(600)] == [
+            f"the metadata store has not answered for {60 * minute} s" for minute in range(1, 11)
+        ]
+        second.listener(KazooState.CONNECTED)
+        assert logged(120) == []
