@@ -5,6 +5,7 @@ import argparse
 from benchmarks.stalls.requests import largest, served
 from benchmarks.stalls.scenes import Scale, scenes
 from benchmarks.stalls.watch import Connection, Watch
+from headwater.processes.local_nodes import unused_port
 from headwater.testing import Broker
 
 STALL_MS = 20
@@ -12,7 +13,12 @@ BYTES_PER_BYTE = 16
 FREE_BYTES = 1 << 20
 BUDGET = 256 << 20
 """What a flood may take: the default of queued.max.request.bytes."""
-QUICK = Scale(50, 5, 50, 500, 50, 50, 8, 60 << 20)
+QUICK = Scale(50, 5, 50, 500, 50, 50, 8, 60 << 20, 128)
+
+WITH_CONTROL_LISTENER = {
+    "control.plane.listener.name": "CONTROL",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+}
 
 
 def main() -> None:
@@ -30,9 +36,11 @@ def main() -> None:
             with Watch(broker.port, broker.pid) as watch, Connection(broker.port) as connection:
                 refused = connection.ask(frame) is None
             _row(api.name + (" (refused)" if refused else ""), len(frame), watch)
-    with Broker(subprocess=True) as broker:
+    control_port = unused_port()
+    listeners = f"PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:{control_port}"
+    with Broker(WITH_CONTROL_LISTENER, subprocess=True, listeners=listeners) as broker:
         for scene in scenes(broker.port, QUICK if chosen.quick else Scale()):
-            with Watch(broker.port, broker.pid) as watch:
+            with Watch(control_port if scene.of_controller else broker.port, broker.pid) as watch:
                 sent = scene.play()
             _row(scene.name, sent, watch, flood="unfinished" in scene.name)
 

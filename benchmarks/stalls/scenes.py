@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from benchmarks.stalls.watch import Connection
@@ -17,6 +18,8 @@ from headwater.wire.messages.produce import ProduceRequest
 from headwater.wire.messages.topics import CreateTopicsRequest
 from headwater.wire.schema import Struct
 
+WRITERS = 8
+
 
 class Scale(NamedTuple):
     """How many of each; a test takes far smaller ones."""
@@ -29,6 +32,7 @@ class Scale(NamedTuple):
     pollers: int = 1000
     flood: int = 16
     flood_bytes: int = 60 << 20
+    load_mib: int = 1024
 
 
 class Scene(NamedTuple):
@@ -36,6 +40,8 @@ class Scene(NamedTuple):
 
     name: str
     play: Callable[[], int]
+    of_controller: bool = False
+    """Whether to watch the listener of the controller."""
 
 
 def scenes(port: int, scale: Scale) -> Iterator[Scene]:
@@ -50,6 +56,8 @@ def scenes(port: int, scale: Scale) -> Iterator[Scene]:
     yield Scene(f"{scale.producers} producers write to one partition", stage.producers)
     yield Scene(f"{scale.segments} segments", stage.segments)
     yield Scene(f"{scale.pollers} consumers wait, one record comes", stage.fan_out)
+    yield Scene(f"{scale.load_mib} MiB written and read", stage.load)
+    yield Scene(f"{scale.load_mib} MiB, at the control listener", stage.load, of_controller=True)
     yield Scene(f"{scale.flood} unfinished requests of {scale.flood_bytes >> 20} MiB", stage.flood)
 
 
@@ -187,6 +195,24 @@ class _Stage:
                 poller.socket.close()
         return self._counted() + len(ask) * len(pollers)
 
+    def load(self) -> int:
+        """As many batches of 1 MB as the broker takes from some clients, each read again at once."""
+        topic, batch = "load", _batch(value=bytes(1_000_000))
+        with Connection(self._port) as connection:
+            self._create(connection, [(topic, WRITERS, {})])
+
+        def write_and_read(partition: int) -> int:
+            place, frames = (topic, partition), self._scale.load_mib // WRITERS + 1
+            write = _encoded(_produce({place: batch}), 9)
+            with Connection(self._port) as connection:
+                for offset in range(frames):
+                    connection.ask(write)
+                    connection.ask(_encoded(_fetch({place: offset}), 11))
+            return len(write) * frames
+
+        with ThreadPoolExecutor(WRITERS) as threads:
+            return self._counted() + sum(threads.map(write_and_read, range(WRITERS)))
+
     def flood(self) -> int:
         """Frames that never end, as many bytes of them as the broker takes."""
         junk, sent, open_ones = bytes(1 << 20), 0, []
@@ -210,9 +236,9 @@ def _encoded(message: Struct, version: int) -> bytes:
     return b"".join(framing.request(version, 1, "stalls", message))
 
 
-def _batch(**kind: int) -> bytes:
+def _batch(value: bytes = b"value", **kind: int) -> bytes:
     now = time.time_ns() // 1_000_000
-    return bytes(build_batch([Record(value=b"value")], now=now, **kind))
+    return bytes(build_batch([Record(value=value)], now=now, **kind))
 
 
 def _produce(rows: dict[tuple[str, int], bytes]) -> ProduceRequest:

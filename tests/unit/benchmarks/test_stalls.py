@@ -24,7 +24,7 @@ CALLS_A_ROUND = 6_000
 """A guard against growth, set a little above the largest figure measured at this size."""
 AT_ONCE = {"Produce", "Fetch", "JoinGroup"}
 """APIs that exceed it today: they handle a request of this size in one round."""
-SMALLEST = Scale(3, 2, 3, 5, 3, 3, 3, 1 << 20)
+SMALLEST = Scale(3, 2, 3, 5, 3, 3, 3, 1 << 20, 1)
 
 
 @pytest.fixture(scope="module")
