@@ -314,6 +314,9 @@ class Cluster:
         leader = self.live.get(partition.leader) if partition else None
         if partition is None or leader is None:
             return
+        if self.random.random() < 0.2:
+            self.refuse_writes(at, partition)
+            return
         isr = [one for one in partition.replicas if self.random.random() < 0.8]
         members = {*isr, partition.leader} & set(self.live)
         proposal = IsrProposal(
@@ -325,6 +328,23 @@ class Cluster:
             [(one, self.live[one].epoch) for one in sorted(members)],
         )
         self.submit(AlterPartition(leader.broker_id, leader.epoch, [proposal]))
+
+    def refuse_writes(self, at: TopicPartition, partition: PartitionRegistration) -> None:
+        """The disk of a replica is full or has failed: it asks for the in-sync set without itself."""
+        broker = self.live.get(self.random.choice(partition.replicas))
+        if broker is None:
+            return
+        others = [one for one in partition.isr if one in self.live and one != broker.broker_id]
+        proposal = IsrProposal(
+            at.topic,
+            bytes(16),
+            at.partition,
+            partition.leader_epoch,
+            partition.version,
+            [(one, self.live[one].epoch) for one in others if broker.broker_id == partition.leader],
+            keeps_records=self.random.random() < 0.7,
+        )
+        self.submit(AlterPartition(broker.broker_id, broker.epoch, [proposal]))
 
     def move(self) -> None:
         at, partition = self.any_partition()

@@ -274,7 +274,7 @@ def _isr(words: list[str]) -> Command[Any]:
 
 
 def _proposal(text: str) -> IsrProposal:
-    at, leader_epoch, partition_epoch, isr, *recovering = text.split("/")
+    at, leader_epoch, partition_epoch, isr, *more = text.split("/")
     name, _, index = at.rpartition("-")
     topic_id = name[1:].encode() * 16 if name.startswith("#") else ZERO_UUID
     return IsrProposal(
@@ -284,7 +284,8 @@ def _proposal(text: str) -> IsrProposal:
         int(leader_epoch),
         int(partition_epoch),
         _members(isr),
-        bool(recovering),
+        "recovering" in more,
+        "full" in more,
     )
 
 

@@ -137,6 +137,7 @@ class AlterPartitionManager:
                 row.proposal.leader_epoch,
                 row.proposal.partition_epoch,
                 self._members(row),
+                keeps_records=row.proposal.keeps_records,
             )
             for (topic_id, partition), row in self._sent.items()
         ]
@@ -157,6 +158,7 @@ class AlterPartitionManager:
                         AlterPartitionRequest.IsrMember(broker_id=broker, broker_epoch=epoch)
                         for broker, epoch in members
                     ],
+                    keeps_records=row.proposal.keeps_records,
                 )
             )
         return AlterPartitionRequest(

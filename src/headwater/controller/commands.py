@@ -255,7 +255,8 @@ class IsrProposal:
     """The in-sync set that a leader proposes, and the state that the proposal is based on.
 
     With the zero id, the topic is identified by name. `isr` pairs each member with the epoch of its
-    registration, -1 where the leader does not know it.
+    registration, -1 where the leader does not know it. `keeps_records` says that a replica which leaves
+    the set can only not write: its disk is full and has not failed.
     """
 
     topic: str
@@ -265,6 +266,7 @@ class IsrProposal:
     partition_epoch: int
     isr: Sequence[tuple[int, int]]
     recovering: bool = False
+    keeps_records: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,13 @@ is stored only over exactly that state. Each member must be alive in the broker 
 has seen (KIP-903): a broker that restarted since then may have lost records. A broker joins a set only
 once its epoch is stored: the next controller would take it for a broker that has lost records.
 
-A follower whose disk is full or has failed proposes an empty set: the stored one without itself.
+A follower whose disk is full or has failed proposes an empty set: the stored one without itself. On a
+full disk a replica still has every committed record, so it leaves like any other and may stay eligible
+(KIP-966). What a failed disk has is not known: such a replica is not eligible.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from headwater.controller.commands import AlterPartition, IsrAnswer, IsrOutcome, IsrProposal
 from headwater.controller.election import elect
@@ -87,8 +90,10 @@ class IsrChanges:
             partition.controller_epoch = self._outstanding.epoch
             step.add(at, partition)
         else:
-            partition.isr = isr  # without its disk the leader is not eligible, either
-            self._elections.install(at, partition, elect(partition, self._state))
+            elected = elect(replace(partition, isr=isr), self._state)
+            if not proposal.keeps_records:
+                partition.isr = isr  # the leader is not eligible, either
+            self._elections.install(at, partition, elected)
             self._outstanding.report(
                 f"broker {leader} cannot write {at}: broker {partition.leader} leads it now"
             )
@@ -103,17 +108,27 @@ class IsrChanges:
         partition: PartitionRegistration,
         step: "_Step",
     ) -> IsrOutcome:
-        """Remove a follower that cannot write; without its disk it is not eligible, either."""
+        """Remove a follower that cannot write; with a failed disk it is not eligible, either."""
         error = _overtaken(proposal, partition)
         if error is not E.NONE:
             return IsrOutcome(error)
         isr = tuple(broker for broker in partition.isr if broker != follower)
-        if isr == partition.isr or not isr:
+        left = isr != partition.isr
+        forgotten = not proposal.keeps_records and follower in partition.elr
+        if not isr or not (left or forgotten):
             step.repeated = True
             return _outcome(partition)
         at = TopicPartition(topic, proposal.partition)
-        self._outstanding.report(f"broker {follower} cannot write {at}: it leaves the in-sync set")
-        partition.isr, partition.controller_epoch = isr, self._outstanding.epoch
+        if left:
+            self._outstanding.report(
+                f"broker {follower} cannot write {at}: it leaves the in-sync set"
+            )
+        if proposal.keeps_records:
+            self._elections.adopt_isr(topic, partition, isr)
+        else:
+            partition.isr = isr
+            partition.elr = tuple(broker for broker in partition.elr if broker != follower)
+        partition.controller_epoch = self._outstanding.epoch
         step.add(at, partition)
         return _outcome(partition)
 

@@ -10,11 +10,15 @@ class AdvanceHW(NamedTuple):
 
 
 class ProposeIsr(NamedTuple):
-    """Ask the controller to store another in-sync set; it takes effect once stored."""
+    """Ask the controller to store another in-sync set; it takes effect once stored.
+
+    `keeps_records` is set if this replica leaves the set and its disk has what was written to it.
+    """
 
     isr: frozenset[int]
     leader_epoch: int
     partition_epoch: int
+    keeps_records: bool = False
 
 
 Effect: TypeAlias = AdvanceHW | ProposeIsr

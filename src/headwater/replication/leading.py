@@ -103,7 +103,8 @@ class Leading:
         """
         replica = self._replica
         if replica.refusal is not None:
-            replica.carry_out(replica.partition.write_refused())
+            full = replica.offline is None
+            replica.carry_out(replica.partition.write_refused(keeps_records=full))
         else:
             replica.carry_out(replica.partition.lag_checked(replica.host.now_ms()))
 

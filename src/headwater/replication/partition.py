@@ -47,6 +47,7 @@ class Partition:
         "leader_epoch",
         "leader_epoch_start",
         "leader_high_watermark",
+        "left_with_records",
         "log_end",
         "min_insync",
         "node_id",
@@ -73,6 +74,8 @@ class Partition:
         self.isr: frozenset[int] = frozenset()
         self.elr: frozenset[int] = frozenset()
         self.proposed_isr: frozenset[int] | None = None
+        self.left_with_records = False
+        """Whether the proposed set is that of a replica whose disk is full."""
         self.followers: dict[int, FollowerProgress] = {}
         self.high_watermark = 0
         self.log_end = 0
@@ -211,18 +214,22 @@ class Partition:
         }
         return [self._propose(self.isr - late)] if late else NOTHING
 
-    def write_refused(self) -> Sequence[Effect]:
+    def write_refused(self, *, keeps_records: bool) -> Sequence[Effect]:
         """The disk takes no more writes here: let another in-sync replica lead, if there is one.
 
         A follower leaves the in-sync set: records are committed without it. It does not know the set of
-        now, so it proposes none (`LEAVE`).
+        now, so it proposes none (`LEAVE`). A replica whose disk is full `keeps_records`: it may stay
+        eligible until its disk fails, too.
         """
-        if self.proposed_isr is not None or self.role is Role.NONE:
+        failed_since = self.left_with_records and not keeps_records
+        if self.role is Role.NONE or (self.proposed_isr is not None and not failed_since):
             return NOTHING
-        if self.role is Role.FOLLOWER:
-            return [self._propose(LEAVE)]
-        others = self.isr - {self.node_id}
-        return [self._propose(others)] if others else NOTHING
+        isr = LEAVE if self.role is Role.FOLLOWER else self.isr - {self.node_id}
+        if self.role is _LEADER and not isr:
+            return NOTHING
+        proposal = self._propose(isr)._replace(keeps_records=keeps_records)
+        self.left_with_records = keeps_records
+        return [proposal]
 
     def isr_stored(
         self, now_ms: int, isr: Sequence[int], partition_epoch: int, elr: Sequence[int] = ()
@@ -297,7 +304,7 @@ class Partition:
         )
 
     def _propose(self, isr: frozenset[int]) -> ProposeIsr:
-        self.proposed_isr = isr
+        self.proposed_isr, self.left_with_records = isr, False
         return ProposeIsr(isr, self.leader_epoch, self.partition_epoch)
 
     def _advance(self, now_ms: int) -> Sequence[Effect]:

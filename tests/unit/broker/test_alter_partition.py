@@ -123,10 +123,17 @@ def test_a_follower_whose_disk_is_full_leaves_the_in_sync_set(tmp_path):
         (request,) = manager.peer.requests
         (asked,) = request.topics[0].partitions
         assert (asked.leader_epoch, asked.new_isr_with_epochs) == (3, [])
+        assert asked.keeps_records
         manager.answer(isr=(2,), partition_epoch=6)
         replica.leading.check_lag()
         await rounds()
         assert len(manager.peer.requests) == 1
+        replica.offline = replica.refusal
+        replica.leading.check_lag()
+        await asyncio.sleep(0.001)
+        await rounds()
+        (asked,) = manager.peer.requests[1].topics[0].partitions
+        assert not asked.keeps_records, "the disk has failed, too"
 
     asyncio.run(run())
 

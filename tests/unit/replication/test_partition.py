@@ -151,24 +151,36 @@ def test_a_follower_that_is_behind_for_too_long_is_proposed_to_leave():
 
 def test_a_leader_that_cannot_write_proposes_the_set_without_itself_once():
     partition = leader(replicas=(1, 2, 3), isr=(1, 2))
-    assert partition.write_refused() == [ProposeIsr(frozenset({2}), 5, 0)]
-    assert partition.write_refused() == ()
-    assert leader(replicas=(1, 2), isr=(1,)).write_refused() == (), "nobody else has it all"
+    full = ProposeIsr(frozenset({2}), 5, 0, keeps_records=True)
+    assert partition.write_refused(keeps_records=True) == [full]
+    assert partition.write_refused(keeps_records=True) == ()
+    alone = leader(replicas=(1, 2), isr=(1,))
+    assert alone.write_refused(keeps_records=True) == (), "nobody else has it all"
 
 
 def test_a_follower_without_a_disk_leaves_once_and_again_after_it_had_one():
     partition = Partition(2, LAG_MS, 1)
-    assert partition.write_refused() == (), "it has no replica yet"
+    assert partition.write_refused(keeps_records=False) == (), "it has no replica yet"
     partition.followed(1, 5, 3, (1, 2), (1, 2))
-    (leaving,) = partition.write_refused()
+    (leaving,) = partition.write_refused(keeps_records=False)
     assert leaving == ProposeIsr(frozenset(), 5, 3)
     assert partition.proposes(leaving)
-    assert partition.write_refused() == ()
+    assert partition.write_refused(keeps_records=False) == ()
     partition.lag_checked(0)  # the disk has space again
     assert not partition.proposes(leaving)
-    assert partition.write_refused() == [leaving]
+    assert partition.write_refused(keeps_records=False) == [leaving]
     partition.led(0, 6, 4, (1, 2), (2,), 0)
     assert not partition.proposes(leaving)
+
+
+def test_a_replica_whose_full_disk_fails_asks_again_to_leave_and_keeps_nothing():
+    follower = Partition(2, LAG_MS, 1)
+    follower.followed(1, 5, 3, (1, 2), (1, 2))
+    for partition in (follower, leader(replicas=(1, 2, 3), isr=(1, 2))):
+        (full,) = partition.write_refused(keeps_records=True)
+        assert partition.write_refused(keeps_records=False) == [full._replace(keeps_records=False)]
+        assert partition.write_refused(keeps_records=False) == ()
+        assert partition.write_refused(keeps_records=True) == ()
 
 
 def test_a_follower_that_left_by_itself_no_longer_holds_the_mark():

@@ -52,6 +52,7 @@ def _proposals(body: AlterPartitionRequest) -> Iterator[IsrProposal]:
                 one.partition_epoch,
                 members or [(broker_id, -1) for broker_id in one.new_isr],
                 bool(one.leader_recovery_state),
+                one.keeps_records,
             )
 
 

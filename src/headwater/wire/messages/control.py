@@ -258,6 +258,7 @@ class AlterPartitionRequest(Struct, api_key=56, versions="0-3", flexible="0+"):
         new_isr_with_epochs: "list[AlterPartitionRequest.IsrMember]" = since("3+", default=[])
         leader_recovery_state: i8 = since("1+", default=0)
         partition_epoch: i32 = 0
+        keeps_records: bool = since(default=False, tag=OWN_TAGS, ignorable=True)
 
     class IsrMember(Struct):
         """A member, with the epoch of its registration."""
