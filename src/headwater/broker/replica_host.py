@@ -26,8 +26,18 @@ class BrokerReplicaHost:
         self.off_loop = context.off_loop
 
     def leads(self, replica: Replica) -> None:
-        """Stop following, and load the coordinator's shard if the partition has one."""
+        """Stop following, and load the coordinator's shard if the partition has one.
+
+        A replica may be told late: its log could not be opened, or was being truncated. What
+        UpdateMetadata said meanwhile about the in-sync set is not repeated.
+        """
         context = self._context
+        at = replica.topic_partition
+        known = context.metadata.partition(*at)
+        if known is not None and context.metadata.topic_id(at.topic) == replica.topic_id:
+            replica.leading.isr_stored(
+                known.isr, known.leader_epoch, known.partition_epoch, known.elr
+            )
         context.replica_fetchers.unfollow(replica.topic_partition)
         context.coordinators.elected(replica.topic_partition, replica.leader_epoch)
         context.log_dir_moves.resume(replica)

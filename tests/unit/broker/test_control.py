@@ -98,6 +98,28 @@ def test_an_older_leader_epoch_is_refused_for_its_partition(live, topic):
     assert code_of(answer) == E.STALE_CONTROLLER_EPOCH
 
 
+def test_a_leader_that_is_told_late_has_the_in_sync_set_that_was_stored_meanwhile(live, topic):
+    before = live.replica(topic).partition
+    state = UpdateMetadataRequest.UpdateMetadataPartitionState(
+        leader=1,
+        leader_epoch=before.leader_epoch + 1,
+        zk_version=before.partition_epoch + 2,
+        replicas=[1, 5, 6],
+        isr=[1],
+        elr=[5],
+    )
+    stored = UpdateMetadataRequest.UpdateMetadataTopicState(
+        topic_name=topic, topic_id=live.replica(topic).topic_id, partition_states=[state]
+    )
+    receive(live, UpdateMetadataRequest(controller_id=1, topic_states=[stored], **now(live)))
+    late = leadership(live, topic)
+    late.topic_states[0].partition_states[0].isr = [1, 5]
+    assert code_of(receive(live, late)) == 0
+    partition = live.replica(topic).partition
+    assert (partition.isr, partition.elr) == ({1}, {5})
+    assert partition.partition_epoch == state.zk_version
+
+
 def test_any_change_of_leadership_ends_cached_ways(live, topic):
     generation = live.context.generation
     receive(live, leadership(live, topic))
