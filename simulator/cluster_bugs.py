@@ -299,6 +299,18 @@ def _nobody_is_eligible() -> Iterator[None]:
 
 
 @contextmanager
+def _full_disk_not_eligible() -> Iterator[None]:
+    """A replica whose disk is full leaves the in-sync set without staying eligible (E4, KIP-966)."""
+    write_refused = Partition.write_refused
+
+    def keeping_nothing(self: Partition, *, keeps_records: bool) -> Sequence[Any]:
+        return write_refused(self, keeps_records=False)
+
+    with patch.object(Partition, "write_refused", keeping_nothing):
+        yield
+
+
+@contextmanager
 def _leader_alone_commits() -> Iterator[None]:
     """The high watermark does not wait for the followers (B42)."""
 
@@ -451,6 +463,10 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
     ),
     "E2": ClusterBug(_commits_below_min_insync, _ALONE, ("follower", "leader"), plan=_ELIGIBLE),
     "E3": ClusterBug(_nobody_is_eligible, _ALONE, ("follower", "leader"), (1000, 3500), _ELIGIBLE),
+    "E4": ClusterBug(
+        _full_disk_not_eligible, ("full disk", "full disk", "unseen power cut"),
+        ("leader", "follower"), (2000, 3500), _ELIGIBLE,
+    ),
     "B42": ClusterBug(_leader_alone_commits, ("crash", "isolate", "one-way cut")),
     **TRANSACTION_BUGS,
     **SECURITY_BUGS,

@@ -328,7 +328,7 @@ class ClusterNemesis:
 
     async def _fill_disk(self, node: Node, lasts_s: float) -> bool:
         """Fill a disk; return whether the broker left all in-sync sets while it was full."""
-        node.faults.full = True
+        node.faults.full, node.faults.freed = True, 0
         await asyncio.sleep(lasts_s)
         node.faults.full = False
         places = [

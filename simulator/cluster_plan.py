@@ -53,6 +53,7 @@ KINDS = (
     "zookeeper breaks",
     "session expires",
     "clock jump",
+    "full disk",
     "slow disk",
     "new controller",
     "unheard new controller",

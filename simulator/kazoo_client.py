@@ -28,6 +28,7 @@ from headwater.controller.store.metadata_store import (
     Check,
     Create,
     Delete,
+    MetadataStore,
     Op,
     Set,
     Stat,
@@ -433,10 +434,11 @@ def open_zookeeper(
     """Give a broker a session with the simulated ZooKeeper."""
 
     def open_store(seams: Seams, log_dir: str) -> LocalStore:
-        local = LocalStore.open(seams, log_dir)
-        local.store.close()
-        store = connect_store(network, server, chance, seams.clock, session_timeout_ms)
-        local.store, local.is_shared = store, True
+        def connect(_: Seams, folder: str) -> MetadataStore:
+            return connect_store(network, server, chance, seams.clock, session_timeout_ms)
+
+        local = LocalStore._open(seams, log_dir, connect)
+        local.is_shared = True
         return local
 
     return open_store

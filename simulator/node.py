@@ -7,12 +7,14 @@ file operation, or at any moment; the next life starts with the content of the d
 import asyncio
 from collections.abc import Mapping
 
+from headwater.broker import disk_reserve
 from headwater.broker.lifecycle_loop import BrokerServer, OpenStore
 from headwater.broker.local_store import LocalStore
 from headwater.broker.registration import JoinError
 from headwater.config.broker import BrokerSettings
 from headwater.controller.store.metadata_store import StoreError
 from headwater.log.folders import partition_of
+from headwater.log.log_dir import LogDirError
 from headwater.log.segment_checksums import CHECKSUMS
 from headwater.log.snapshots import SNAPSHOT, WINDOWS
 from headwater.log.verify import verify_log
@@ -133,8 +135,12 @@ class Node:
             life.serving = True
             return
         self._end(life)
-        if isinstance(failure, StoreError | JoinError):
-            # Without its metadata store a broker cannot start; its supervisor restarts it.
+        no_room = self.faults.full and self.faults.freed < disk_reserve.SIZE // 2
+        if isinstance(failure, StoreError | JoinError) or (
+            no_room and isinstance(failure, LogDirError)
+        ):
+            # Without its metadata store a broker cannot start, nor on a disk that was full before it could
+            # reserve space; its supervisor restarts it.
             self._supervisor.call_later(RESTART_S, self._start_again)
         else:
             self.scheduler.complain(f"I10: the broker does not start: {failure!r}")

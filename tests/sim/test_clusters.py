@@ -12,10 +12,12 @@ SEEDS, PORTION = 350, 10
 """Six of seven seeds have transactions; in one of thirty clients log in."""
 ENOUGH_SEEDS = 40
 FOUND_SOON = (
-    "A1", "B1", "B2", "B4", "B7", "B8", "B9", "B28", "B29", "B30", "B31", "B32", "B33", "B34", "B35", "B36", "B40", "B42", "E1", "E2",
+    "A1", "B1", "B2", "B4", "B7", "B8", "B9", "B28", "B29", "B30", "B31", "B32", "B33", "B34", "B35", "B36", "B40", "B42", "E1", "E2", "E4",
     "Q2", "T2", "T3", "T4", "T5", "T6",
 )  # fmt: skip
 """The bugs that a few seeds find; `tools.simulate clusters --hunt` looks for all of them."""
+FIRST_SEED = {"B7": 6, "B9": 4, "B31": 9, "B32": 3, "B36": 9, "E2": 5}
+"""Seeds before it do not find the bug."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
@@ -53,4 +55,6 @@ def test_a_broker_whose_disk_is_full_leaves_the_in_sync_sets_long_before_the_lag
 
 @pytest.mark.parametrize("bug", FOUND_SOON)
 def test_a_planted_bug_is_found(bug):
-    assert any(not simulate_buggy_cluster(seed, bug).good for seed in range(ENOUGH_SEEDS))
+    first = FIRST_SEED.get(bug, 0)
+    seeds = range(first, first + ENOUGH_SEEDS)
+    assert any(not simulate_buggy_cluster(seed, bug).good for seed in seeds)
