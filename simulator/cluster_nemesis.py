@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import permutations
 
+from headwater.broker.registration import RECHECK_S
 from headwater.controller.store.znodes import CONTROLLER
-from headwater.model import TopicPartition
+from headwater.model import NO_LEADER, TopicPartition
 from simulator.cluster import Cluster
 from simulator.cluster_plan import SESSION_MS, ClusterPlan, Trouble
 from simulator.fleet import Fleet
@@ -23,6 +24,7 @@ OF_ZOOKEEPER = (
     "unheard new controller",
     "late control requests",
     "zookeeper restart",
+    "zookeeper wiped",
     "zookeeper breaks at a write",
     "zookeeper breaks",
     "session expires",
@@ -124,6 +126,8 @@ class ClusterNemesis:
         match kind:
             case "zookeeper restart":
                 return await self._restart_zookeeper(lasts_s)
+            case "zookeeper wiped":
+                return await self._wipe_zookeeper(lasts_s)
             case "zookeeper breaks at a write":
                 self._zookeeper.break_at_next_write(0.7)
             case "zookeeper breaks":
@@ -347,6 +351,24 @@ class ClusterNemesis:
         self._zookeeper.stop()
         await asyncio.sleep(lasts_s)
         self._zookeeper.start()
+        return True
+
+    async def _wipe_zookeeper(self, lasts_s: float) -> bool:
+        """ZooKeeper has none of its data for a while: no broker joins it, or removes a log."""
+        if not self._zookeeper.up:
+            return False
+        before = [node.partitions() for node in self._cluster.nodes]
+        self._zookeeper.wipe()
+        await asyncio.sleep(lasts_s)
+        if self._view.live() or self._view.controller() != NO_LEADER:
+            self._cluster.scheduler.complain("I13: brokers use a store that has lost its data")
+        for node, had in zip(self._cluster.nodes, before, strict=True):
+            if not had <= node.partitions():
+                removed = sorted(had - node.partitions())
+                self._cluster.scheduler.complain(f"I10: {node.host} has removed {removed}")
+        self._zookeeper.restore()
+        everybody = {node.settings.node_id for node in self._cluster.nodes if node.life is not None}
+        await self._until(lambda: set(self._view.live()) >= everybody, 2 * RECHECK_S)
         return True
 
     def _expire(self, node: Node) -> bool:

@@ -78,7 +78,7 @@ class Trouble:
     kind: str
     who: str
     lasts_ms: int
-    number: int
+    number: int = 0
     """Makes random choices differ between two troubles of one kind."""
 
     def __str__(self) -> str:
@@ -120,6 +120,11 @@ class ClusterPlan:
     """The share of transactional processes that know no transaction.version."""
     secured: bool = False
     """Whether clients log in, with rights, passwords and quotas that change."""
+
+    @property
+    def ends_ms(self) -> int:
+        """When the last trouble ends, unless that depends on the brokers."""
+        return max((one.at_ms + one.lasts_ms for one in self.troubles), default=0)
 
     @classmethod
     def of(cls, seed: int) -> "ClusterPlan":

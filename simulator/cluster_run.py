@@ -1,8 +1,10 @@
 """Runs one seed of a whole cluster: brokers, ZooKeeper, real clients, troubles, the verdict."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
 
 from headwater.client.admin.topics import NewTopic
 from headwater.controller.store.tree import Edit
@@ -52,6 +54,7 @@ REPLICATED = (
 CLICKS = "clicks"
 START_LIMIT_S = 60.0
 HEAL_LIMIT_S = 60.0
+TROUBLES_LIMIT_S = 60.0
 CALM_S = 1.0
 
 
@@ -80,9 +83,16 @@ class ClusterVerdict:
 
 
 def simulate_cluster(
-    seed: int, *, plan: ClusterPlan | None = None, keep_trace: bool = False
+    seed: int,
+    *,
+    plan: ClusterPlan | None = None,
+    keep_trace: bool = False,
+    looks: Mapping[int, "Look"] = MappingProxyType({}),
 ) -> ClusterVerdict:
-    """Run one seed to its end, under its own plan or another."""
+    """Run one seed to its end, under its own plan or another.
+
+    `looks` are called in the middle of the run, that many milliseconds after the troubles have begun.
+    """
     plan = plan or ClusterPlan.of(seed)
     settings = {**SETTINGS, "min.insync.replicas": str(plan.min_insync), **plan.settings}
     if plan.idle_s:
@@ -102,7 +112,8 @@ def simulate_cluster(
         session_ms=SESSION_MS,
         protocol=PROTOCOL if plan.secured else "PLAINTEXT",
     ) as cluster:
-        run = _ClusterRun(cluster, plan, users)
+        run = ClusterRun(cluster, plan, users)
+        run.looks = looks
         try:
             run.play()
         except Stuck as stuck:
@@ -121,11 +132,14 @@ def simulate_cluster(
         )
 
 
+Look: TypeAlias = Callable[["ClusterRun"], None]
+
+
 class _Broken(Exception):
     """A promise is broken, or no longer holds: later events are meaningless."""
 
 
-class _ClusterRun:
+class ClusterRun:
     """The script of a run."""
 
     def __init__(self, cluster: Cluster, plan: ClusterPlan, users: Users | None) -> None:
@@ -135,7 +149,8 @@ class _ClusterRun:
         complain = cluster.scheduler.complain
         self.promises = Promises(complain, all_synced=False)
         self._logs = CommittedLogs(cluster.nodes, complain)
-        self._view = StoreView(cluster.zookeeper.tree)
+        self.view = StoreView(cluster.zookeeper.tree)
+        self.looks: Mapping[int, Look] = {}
         checks = StoreChecks(cluster.zookeeper.tree, complain)
         checks.on_registration, checks.on_in_sync = self._logs.registered, self._in_sync_stored
         self._security = SecurityRun(cluster, self.promises, users) if users is not None else None
@@ -174,7 +189,13 @@ class _ClusterRun:
         if self._plan.recreated and self._plan.transactors:
             recreators.append(self._begin(self._recreator_of_drafts()))
         self.nemesis.begin()
-        self._until(lambda: self.nemesis.done, 60.0, "the troubles do not end")
+        looks = dict(self.looks)
+        for at_ms in looks:
+            self._cluster.clients.call_later(at_ms / 1000, lambda at=at_ms: looks.pop(at)(self))
+        self._until(
+            lambda: self.nemesis.done and not looks, TROUBLES_LIMIT_S + self._plan.ends_ms / 1000,
+            "the troubles do not end",
+        )  # fmt: skip
         self._heal()
         self._until_well()
         self._fleet.calm = True
@@ -332,7 +353,7 @@ class _ClusterRun:
         down = [node.host for node in self._cluster.nodes if not node.serving]
         if down:
             return [f"{host} does not serve" for host in down]
-        return self._view.unwell()
+        return self.view.unwell()
 
     def _stop_all(self) -> None:
         for node in self._cluster.nodes:
@@ -379,17 +400,17 @@ class _ClusterRun:
                 topic = self.promises.names[EVENTS].newest
                 topic.doomed = True
                 self.promises.topics.pop(EVENTS, None)
-                doomed = self._view.topics()[EVENTS].topic_id
+                doomed = self.view.topics()[EVENTS].topic_id
                 await admin.delete(doomed)
                 # A creation that was asked for earlier may still arrive: compare ids.
-                while any(row.topic_id == doomed for row in self._view.topics().values()):
+                while any(row.topic_id == doomed for row in self.view.topics().values()):
                     await admin.pause(300)
                 topic.gone_us = self._cluster.scheduler.now_us
                 self.promises.begin(
                     EVENTS, partitions_of(EVENTS), synced=False, forgetful=False,
                     now_us=self._cluster.scheduler.now_us,
                 )  # fmt: skip
-                while EVENTS not in self._view.topics():  # the controller may lag
+                while EVENTS not in self.view.topics():  # the controller may lag
                     await admin.create(self._new_topic(EVENTS))
                     await admin.pause(100)
                 self.promises.topics[EVENTS] = partitions_of(EVENTS)
@@ -401,9 +422,9 @@ class _ClusterRun:
 
         async def recreate(admin: RealAdmin) -> None:
             await admin.pause(9000)
-            doomed = self._view.topics()[DRAFTS].topic_id
+            doomed = self.view.topics()[DRAFTS].topic_id
             await admin.delete(doomed)
-            while (row := self._view.topics().get(DRAFTS)) is None or row.topic_id == doomed:
+            while (row := self.view.topics().get(DRAFTS)) is None or row.topic_id == doomed:
                 await admin.create(self._new_topic(DRAFTS))
                 await admin.pause(300)
 
@@ -442,7 +463,7 @@ class _ClusterRun:
         for node in self._cluster.nodes:
             node.verify_logs()
         self._transactions.audit_disks()
-        for name, topic in self._view.topics().items():
+        for name, topic in self.view.topics().items():
             for partition, replicas in topic.replicas.items():
                 at = TopicPartition(name, partition)
                 committed = self._logs.of(topic.topic_id, at)

@@ -20,7 +20,7 @@ from headwater.log.snapshots import SNAPSHOT, WINDOWS
 from headwater.log.verify import verify_log
 from headwater.seams import Seams
 from simulator.clock import SimClock
-from simulator.disk import Disk
+from simulator.disk import Disk, Folder
 from simulator.files import FileFaults, SimFiles
 from simulator.loop import Scheduler, SimLoop
 from simulator.network import SimNetwork
@@ -178,6 +178,12 @@ class Node:
         self.power_cuts += 1
         self.scheduler.trace.note(f"{self.scheduler.now_us} power cut {self.power_cuts}")
         self.disk.lose_power(stream(self.seed, self.own(f"power cut {self.power_cuts}")))
+
+    def partitions(self) -> set[str]:
+        """Return the names of the folders of partitions on the disk."""
+        folders = [self.disk.find(path) for path in self.settings.log_dirs]
+        names = {name for one in folders if isinstance(one, Folder) for name in one.entries}
+        return {name for name in names if partition_of(name) is not None}
 
     def verify_logs(self) -> None:
         """Check that every log on the disk is intact; no process may be writing."""

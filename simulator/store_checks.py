@@ -116,6 +116,16 @@ class StoreView:
             return None
         return StateNode.decode(*at, self._tree.get(path).data)
 
+    def versions(self) -> dict[TopicPartition, int]:
+        """Return how often the state of each partition was written."""
+        found = {}
+        for name, topic in self.topics().items():
+            for partition in topic.replicas:
+                stat = self._tree.stat(StateNode.path(name, partition))
+                if stat is not None:
+                    found[TopicPartition(name, partition)] = stat.version
+        return found
+
     def unwell(self) -> list[str]:
         """Return partitions without a leader, or with a replica that is not in sync."""
         if self._tree.zxid != self._zxid:

@@ -7,6 +7,8 @@ connection that the client has given up takes effect late.
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import fields
 from typing import Any, NamedTuple, TypeAlias
 
 from headwater.controller.store.metadata_store import (
@@ -26,6 +28,8 @@ from simulator.randomness import Stream
 
 ZOOKEEPER_HOST = "zookeeper"
 TICK_S = 0.1
+WIPED_ZXIDS = 1 << 20
+"""How far the transactions of a server without its data are from those of before."""
 
 WatchKey: TypeAlias = tuple[bool, str]
 """Whether it watches the list of children, and the path."""
@@ -90,6 +94,7 @@ class SimZooKeeper:
 
     def __init__(self, scheduler: Scheduler, network: SimNetwork, chance: Stream) -> None:
         self.tree = Tree()
+        self._backup = Tree()
         self.up = True
         self.on_edit: Callable[[Edit], None] = lambda _: None
         """Called with every change of the tree."""
@@ -166,6 +171,25 @@ class SimZooKeeper:
         self._deadlines = SessionDeadlines(now_ms)
         for session in self.tree.sessions.values():
             self._deadlines.add(session.session, session.timeout_ms, now_ms)
+
+    def wipe(self) -> None:
+        """The server restarts without its data. No session of then has a number of before, or of later."""
+        self.stop()
+        self._note("loses its data")
+        self._backup = copy(self.tree)
+        self._become(Tree(self.tree.zxid + WIPED_ZXIDS))
+        self.start()
+
+    def restore(self) -> None:
+        """The server restarts with the data that it has lost."""
+        self.stop()
+        self._note("has its data again")
+        self._become(self._backup)
+        self.start()
+
+    def _become(self, other: Tree) -> None:
+        for one in fields(Tree):
+            setattr(self.tree, one.name, getattr(other, one.name))
 
     def break_at_next_write(self, share: float) -> None:
         """Break some connections at their next write, whose client cannot know what became of it."""
