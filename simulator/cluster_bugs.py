@@ -4,6 +4,7 @@ The names are those of the catalogue of bugs (B1 is KIP-101, and so on). Each is
 code under test for the length of one run, and some seeds must find it.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from unittest.mock import patch
 from headwater.broker.control_state import ControlState
 from headwater.broker.follower_loop import ReplicaFetcher
 from headwater.broker.handlers import fetch, fetch_parts
+from headwater.broker.handlers.control import handle_update_metadata
 from headwater.broker.registration import PreviousRegistration, Registration
 from headwater.client.consumer.assignors import sticky
 from headwater.client.consumer.assignors.sticky import CooperativeStickyAssignor
@@ -336,6 +338,21 @@ def _any_controller_obeyed() -> Iterator[None]:
 
 
 @contextmanager
+def _late_metadata_counts() -> Iterator[None]:
+    """Brokers tell clients what a deposed controller says of leaders (M1)."""
+    refuse = ControlState.refuse
+
+    def careless(self: ControlState, controller_epoch: int, broker_epoch: int) -> E:
+        refusal = refuse(self, controller_epoch, broker_epoch)
+        if sys._getframe(1).f_code is handle_update_metadata.__code__:
+            return E.NONE
+        return refusal
+
+    with patch.object(ControlState, "refuse", careless):
+        yield
+
+
+@contextmanager
 def _offsets_of_active_groups_expire() -> Iterator[None]:
     """Offsets expire after their time, although the group reads on (B28, KAFKA-4682)."""
     with patch.object(ClassicGroup, "retention", lambda _: Retention()):
@@ -453,6 +470,7 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
         _any_controller_obeyed,
         ("late control requests", "leaders moved"), ("follower",),
     ),
+    "M1": ClusterBug(_late_metadata_counts, ("late control requests", "leaders swapped", "leaders swapped"), ("follower",)),
     "B34": ClusterBug(_former_life_is_own, ("crash",), lasts_ms=_SHORT_MS),
     "B35": ClusterBug(_refusal_forgotten, ("crash", "isolate")),
     "B37": ClusterBug(_unclean_stop_forgiven, ("unseen power cut",), ("leader",), _SHORT_MS),

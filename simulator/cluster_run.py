@@ -17,6 +17,7 @@ from simulator.committed import Committed, CommittedLogs, Key, LogView
 from simulator.fleet import Fleet
 from simulator.invariants import Promises
 from simulator.loop import Stuck
+from simulator.metadata_checks import MetadataChecks
 from simulator.randomness import stream
 from simulator.security.acl_history import LAG_US
 from simulator.security.run import SecurityRun
@@ -149,6 +150,7 @@ class ClusterRun:
         complain = cluster.scheduler.complain
         self.promises = Promises(complain, all_synced=False)
         self._logs = CommittedLogs(cluster.nodes, complain)
+        self._metadata = MetadataChecks(cluster.nodes, complain)
         self.view = StoreView(cluster.zookeeper.tree)
         self.looks: Mapping[int, Look] = {}
         checks = StoreChecks(cluster.zookeeper.tree, complain)
@@ -233,6 +235,7 @@ class ClusterRun:
         """Check the invariants after an event of this host."""
         if host.startswith("broker"):
             self._logs.look(host)
+            self._metadata.look(host)
         elif host.startswith("member"):
             self._fleet.look(host)
 

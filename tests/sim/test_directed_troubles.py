@@ -6,6 +6,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from headwater.broker.registration import Registration, prepare_store
+from simulator.cluster_bugs import CLUSTER_BUGS
 from simulator.cluster_plan import SESSION_MS, ClusterPlan, Trouble
 from simulator.cluster_run import simulate_cluster
 
@@ -108,3 +109,17 @@ def test_a_broker_that_joins_a_zookeeper_without_its_data_is_found():
     with patch.object(Registration, "_cluster_read", join):
         verdict = simulated({}, Trouble(2000, "zookeeper wiped", "any", 5000))
     assert not verdict.good
+
+
+def test_no_broker_goes_back_to_leaders_that_a_deposed_controller_names_late():
+    """With the bug M1, brokers believe it; without, the same schedules break nothing."""
+
+    def verdict(at_ms):
+        swaps = [Trouble(2000 + 50 * n, "leaders swapped", "any", 1000) for n in range(2)]
+        return simulated({}, *swaps, Trouble(at_ms, "late control requests", "follower", 1000))
+
+    times_ms = (2600, 2500, 2700)
+    with CLUSTER_BUGS["M1"].plant():
+        found = next(at_ms for at_ms in times_ms if not verdict(at_ms).good)
+        assert "I14: " in verdict(found).complaints[0]
+    check(verdict(found))
