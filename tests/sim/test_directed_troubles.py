@@ -61,6 +61,17 @@ def test_the_others_go_on_during_a_pause_of_ten_sessions():
     assert seen.acknowledged[0] < seen.acknowledged[1]
 
 
+def test_leaders_do_not_go_to_and_fro_while_all_disks_are_full():
+    """Each one gives up once at most: a replica with a full disk is eligible, and never in sync."""
+    seen = Seen(1900, 13_000)
+    full = [Trouble(2000 + 150 * n, "full disk", "any", 12_000) for n in range(6)]
+    verdict = simulated(seen.looks, *full)
+    assert verdict.good, verdict.complaints
+    assert verdict.injected["full disk"] >= 3
+    for at, version in seen.versions[0].items():
+        assert version + 1 <= seen.versions[1][at] <= version + 3
+
+
 def test_five_leaders_are_killed_one_after_another():
     """Each new leader dies while the one before is about to return."""
     kills = [Trouble(2000 * n, "crash", "leader", 1900) for n in range(1, 6)]
