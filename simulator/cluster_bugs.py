@@ -33,6 +33,7 @@ from headwater.log.staging import Staging
 from headwater.model import TopicPartition
 from headwater.replication.follower_fetch import CutDiverging, FollowerFetch
 from headwater.replication.following import Following, LogPosition
+from headwater.replication.isolation import FetchIsolation
 from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.replication.partition import Partition, Role
 from headwater.replication.replica import Replica
@@ -353,6 +354,18 @@ def _late_metadata_counts() -> Iterator[None]:
 
 
 @contextmanager
+def _followers_serve_all() -> Iterator[None]:
+    """A follower serves consumers what its leader may not have committed (F1, KIP-392)."""
+    read = Replica.read
+
+    def eager(self: Replica, offset: int, isolation: FetchIsolation, *limits: Any) -> Any:
+        return read(self, offset, isolation if self.is_leader else FetchIsolation.LOG_END, *limits)
+
+    with patch.object(Replica, "read", eager):
+        yield
+
+
+@contextmanager
 def _offsets_of_active_groups_expire() -> Iterator[None]:
     """Offsets expire after their time, although the group reads on (B28, KAFKA-4682)."""
     with patch.object(ClassicGroup, "retention", lambda _: Retention()):
@@ -434,6 +447,7 @@ _RUSH = MappingProxyType({"producers": 3, "records": 150, "pause_ms": 60})
 _RETURNING = MappingProxyType(
     {**_GROUP, "records": 50, "settings": {"leader.imbalance.check.interval.seconds": "1"}}
 )
+_NEAREST = MappingProxyType({**_RUSH, "follower_reads": True, "transactors": 0})
 _IDLE = MappingProxyType({**_GROUP, "idle_s": 70})
 
 CLUSTER_BUGS: dict[str, ClusterBug] = {
@@ -484,6 +498,10 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
     "E4": ClusterBug(
         _full_disk_not_eligible, ("full disk", "full disk", "unseen power cut"),
         ("leader", "follower"), (2000, 3500), _ELIGIBLE,
+    ),
+    "F1": ClusterBug(
+        _followers_serve_all, ("isolate", "cut off from brokers", "one-way ring", "crash"),
+        ("leader", "follower"), (2000, 3500), _NEAREST,
     ),
     "B42": ClusterBug(_leader_alone_commits, ("crash", "isolate", "one-way cut")),
     **TRANSACTION_BUGS,

@@ -118,6 +118,8 @@ class ClusterPlan:
     """How many members transform records in transactions."""
     old_protocol: float = 0.0
     """The share of transactional processes that know no transaction.version."""
+    follower_reads: bool = False
+    """Whether brokers and consumers have racks, and consumers read from the replica of theirs."""
     secured: bool = False
     """Whether clients log in, with rights, passwords and quotas that change."""
 
@@ -158,6 +160,7 @@ class ClusterPlan:
             transactions=chance.choice((3, 5, 8)),
             transformers=chance.choice((0, 1, 1, 2)) if transacts else 0,
             old_protocol=chance.choice((0.0, 0.5, 0.5, 1.0)),
+            follower_reads=chance.random() < 1 / 3,
             secured=seed % SECURED == SECURED - 1,
         )
 

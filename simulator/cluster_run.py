@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from headwater.client.admin.topics import NewTopic
+from headwater.config.broker_keys.replication import RACK_AWARE_SELECTOR
 from headwater.controller.store.tree import Edit
 from headwater.model import TopicPartition, Uuid
 from simulator.cluster import Cluster
@@ -100,6 +101,8 @@ def simulate_cluster(
         settings |= IDLE_SETTINGS
     for key in REPLICATED:
         settings[key] = str(plan.brokers)
+    if plan.follower_reads:
+        settings["replica.selector.class"] = RACK_AWARE_SELECTOR
     users = Users(stream(seed, "users")) if plan.secured else None
     if users is not None:
         settings |= users.broker_settings()
@@ -150,6 +153,7 @@ class ClusterRun:
         complain = cluster.scheduler.complain
         self.promises = Promises(complain, all_synced=False)
         self._logs = CommittedLogs(cluster.nodes, complain)
+        self.promises.committed_end = self._logs.end_of
         self._metadata = MetadataChecks(cluster.nodes, complain)
         self.view = StoreView(cluster.zookeeper.tree)
         self.looks: Mapping[int, Look] = {}

@@ -151,6 +151,10 @@ class CommittedLogs:
             )
         return books
 
+    def end_of(self, at: TopicPartition) -> int:
+        """Return where the committed part of a partition ends, whichever topic of this name it is of."""
+        return max((books.end for books in self._committed.values() if books.at == at), default=0)
+
     def ends(self) -> dict[Key, int]:
         """Return where the committed part of each partition ends."""
         return {key: books.end for key, books in self._committed.items()}

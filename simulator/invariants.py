@@ -7,7 +7,7 @@ its name. A process crash excuses nothing. A power failure excuses only the loss
 never acknowledged as synced (`forgive`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from headwater.model import TopicPartition
@@ -31,6 +31,8 @@ class Promises:
         self.commits: dict[tuple[str, int], CommitPromises] = {}
         self.topics: dict[str, int] = {}
         """Partition counts of topics that certainly exist and that no client deletes."""
+        self.committed_end: Callable[[TopicPartition], int] = lambda _: FAR_OFFSET
+        """Returns where the committed part of a partition ends: no consumer may get more."""
         self._producer_ids: dict[int, str] = {}
 
     def add_topic(

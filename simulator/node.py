@@ -49,6 +49,11 @@ def host_of(node_id: int) -> str:
     return "broker" if node_id == 1 else f"broker-{node_id}"
 
 
+def rack_of(node_id: int) -> str:
+    """The rack of a broker, where brokers have racks."""
+    return f"rack-{node_id}"
+
+
 class Life:
     """One run of the broker's process."""
 
@@ -92,6 +97,8 @@ class Node:
         self.seed = seed
         self.slowest_thread_ms = slowest_thread_ms
         own = {"node.id": str(node_id), "listeners": f"{protocol}://{self.host}:{PORT}"}
+        if "replica.selector.class" in settings:
+            own["broker.rack"] = rack_of(node_id)
         self.settings = BrokerSettings.load(None, {**SETTINGS, **own, **settings})
         self.disk = Disk()
         for path in self.settings.log_dirs:

@@ -311,7 +311,7 @@ class _TransactionAuditor(RealClient):
 
     def _consumer(self, **options: Any) -> Consumer[Any, Any]:
         consumer: Consumer[Any, Any] = Consumer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(), enable_auto_commit=False,
+            bootstrap_servers=self.bootstrap, **self.seams(), **self.reading(), enable_auto_commit=False,
             default_api_timeout_ms=PATIENCE_MS, isolation_level="read_committed", **options,
         )  # fmt: skip
         self.opened(consumer._poller)

@@ -22,9 +22,9 @@ from headwater.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResp
 from simulator.clock import SimClock
 from simulator.cluster import Cluster
 from simulator.incarnations import Attempt
-from simulator.invariants import FAR_OFFSET, Promises, Value
+from simulator.invariants import Promises, Value
 from simulator.loop import SimLoop
-from simulator.node import PORT
+from simulator.node import PORT, rack_of
 from simulator.randomness import SimRandomness, stream
 
 OPTIONS: dict[str, Any] = {
@@ -85,6 +85,11 @@ class RealClient:
     def options(self) -> dict[str, Any]:
         """Return the settings of this client, with its login where clients log in."""
         return {**OPTIONS, **self.cluster.login(self.name)}
+
+    def reading(self) -> dict[str, Any]:
+        """Return the settings of this client if it reads: its rack counts where brokers have racks."""
+        nearest = stream(self.cluster.seed, f"{self.name} rack").choice(self.cluster.nodes)
+        return {**self.options(), "client_rack": rack_of(nearest.settings.node_id)}
 
     def opened(self, holder: Any) -> None:
         """Let no finalizer of this part of a client run when the process is killed."""
@@ -193,7 +198,7 @@ class RealReader(RealClient):
     async def run(self) -> None:
         """Read until the fleet stops."""
         consumer = Consumer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(),
+            bootstrap_servers=self.bootstrap, **self.seams(), **self.reading(),
             auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((300, 1000)),
             default_api_timeout_ms=PATIENCE_MS,
         )  # fmt: skip
@@ -213,8 +218,9 @@ class RealReader(RealClient):
                 f"where {expected} was next"
             )
         self.positions[record.partition] = record.offset + 1
-        books = self.promises.partitions[TopicPartition(self._topic, record.partition)]
-        books.consumed(record.offset, record.value or b"", FAR_OFFSET)
+        at = TopicPartition(self._topic, record.partition)
+        end = self.promises.committed_end(at)
+        self.promises.partitions[at].consumed(record.offset, record.value or b"", end)
 
 
 class RealMember(RealClient):
@@ -243,7 +249,7 @@ class RealMember(RealClient):
     async def run(self) -> None:
         """Take part in the group until the fleet stops."""
         consumer = Consumer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(), group_id="group",
+            bootstrap_servers=self.bootstrap, **self.seams(), **self.reading(), group_id="group",
             auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=500, fetch_max_wait_ms=500, default_api_timeout_ms=PATIENCE_MS,
             max_poll_interval_ms=REBALANCE_MS, partition_assignment_strategy=[self._strategy],
@@ -258,9 +264,10 @@ class RealMember(RealClient):
         while not self._done():
             records = await consumer.poll(timeout=0.3)
             for record in records:
-                books = self.promises.partitions[TopicPartition(self._topic, record.partition)]
-                books.consumed(record.offset, record.value or b"", FAR_OFFSET)
-                self._read[TopicPartition(self._topic, record.partition)] = record.offset + 1
+                at = TopicPartition(self._topic, record.partition)
+                end = self.promises.committed_end(at)
+                self.promises.partitions[at].consumed(record.offset, record.value or b"", end)
+                self._read[at] = record.offset + 1
             if self._read:
                 await self._commit(consumer)
             elif self._calm() and self.chance.random() < 0.3:

@@ -283,7 +283,7 @@ class CommittedReader(RealClient):
     async def run(self) -> None:
         """Read until the fleet stops."""
         consumer = Consumer(
-            bootstrap_servers=self.bootstrap, **self.seams(), **self.options(),
+            bootstrap_servers=self.bootstrap, **self.seams(), **self.reading(),
             auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((300, 1000)),
             default_api_timeout_ms=PATIENCE_MS, isolation_level="read_committed",
             max_partition_fetch_bytes=self.chance.choice((300, 1 << 20)),
