@@ -16,7 +16,7 @@ FOUND_SOON = (
     "F1", "Q2", "T2", "T3", "T4", "T5", "T6",
 )  # fmt: skip
 """The bugs that a few seeds find; `tools.simulate clusters --hunt` looks for all of them."""
-FIRST_SEED = {"B7": 6, "B9": 4, "B31": 9, "B32": 3, "B36": 9, "E2": 5}
+FIRST_SEED = {"B7": 6, "B9": 4, "B31": 9, "B32": 3, "B36": 9, "E2": 8}
 """Seeds before it do not find the bug."""
 
 
