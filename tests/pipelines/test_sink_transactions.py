@@ -7,7 +7,7 @@ import pytest
 
 from headwater import Admin
 from headwater.pipelines.topic_sink import transactional_attempt as module
-from headwater.pipelines.topic_sink.ledger import Ledger, QueryFencedError
+from headwater.pipelines.topic_sink.ledger import Ledger, QueryFencedError, TransactionsBegunError
 from headwater.pipelines.topic_sink.origin import RecordOrigin
 from headwater.pipelines.topic_sink.sink_plan import SinkPlan, TopicWriteError
 from headwater.pipelines.topic_sink.task_attempt import TaskAttempt
@@ -64,6 +64,20 @@ def fail(attempt):
             write()
 
     return failed
+
+
+@pytest.fixture
+def write_plain(bootstrap):
+    """Write rows without transactions as one attempt that succeeds."""
+
+    def done(target, *values, task=0, run="old", batch=BATCH):
+        plan = SinkPlan({"bootstrap_servers": bootstrap}, target, frozenset({"value"}))
+        origin = RecordOrigin(f"query-{target}", batch, task)
+        with TaskAttempt(plan, origin, run, 0) as writing:
+            writing.send(rows(*values))
+            return writing.finish()
+
+    return done
 
 
 @pytest.fixture
@@ -228,24 +242,49 @@ def test_an_attempt_whose_successor_died_fails_to_be_tried_again(
 
 
 def test_a_batch_that_was_begun_without_transactions_goes_on_with_them(
-    fail, write, topic, bootstrap, monkeypatch
+    fail, write, write_plain, topic, bootstrap, monkeypatch
 ):
     monkeypatch.undo()  # the tail must be read here
     name = topic(partitions=2)
-    plan = SinkPlan({"bootstrap_servers": bootstrap}, name, frozenset({"value"}))
-
-    def write_plain(task, *values):
-        with TaskAttempt(plan, RecordOrigin(f"query-{name}", BATCH, task), "old", 0) as writing:
-            writing.send(rows(*values))
-            writing.finish()
-
-    write_plain(0, "a", "b")
-    write_plain(1, "c")
+    write_plain(name, "a", "b")
+    write_plain(name, "c", task=1)
     fail(name, "a", "b", "d", run="new")
     assert write(name, "a", "b", "d", run="newer").found == 2
     assert write(name, "c", task=1, run="newer").found == 1
     assert write(name, "a", "b", "d", run="newest").found == 3
     assert committed_of(bootstrap, name) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_batch_that_was_begun_with_transactions_is_refused_without_them(
+    write, write_plain, ledger, topic, bootstrap
+):
+    name = topic()
+    write(name, "a", "b", run="old")
+    for number in range(2):  # a task that fails leaves a mark, which must not hide the transactions
+        with pytest.raises(
+            TransactionsBegunError, match=rf"batch {BATCH} to topic {name} .* finish"
+        ):
+            write_plain(name, "a", "b", run=f"plain-{number}")
+    again = write(name, "a", "b", run="new")
+    assert again.found == 2
+    ledger(name).finish(again.topics, BATCH, again.run)
+    assert write_plain(name, "a", "b", run="plain").found == 2
+    write_plain(name, "c", run="plain", batch=BATCH + 1)
+    assert [record.value for record in records_of(bootstrap, name, True)] == [b"a", b"b", b"c"]
+
+
+def test_a_batch_with_some_transactions_is_refused_without_them(
+    fail, write, write_plain, ledger, topic, bootstrap, monkeypatch
+):
+    monkeypatch.undo()  # the tail must be read here
+    name = topic()
+    write_plain(name, "a")
+    ledger(name).tear([name], BATCH)
+    write(name, "a", "b", run="new")
+    with pytest.raises(TransactionsBegunError):
+        write_plain(name, "a", "b", run="plain")
+    assert write(name, "a", "b", run="newer").found == 2
+    assert committed_of(bootstrap, name) == [b"a", b"b"]
 
 
 def test_a_timeout_above_that_of_the_brokers_is_refused_with_the_remedy(write, topic):

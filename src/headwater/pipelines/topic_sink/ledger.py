@@ -45,6 +45,12 @@ class StaleCheckpointError(ClientError):
     CODE = E.INVALID_RECORD
 
 
+class TransactionsBegunError(ClientError):
+    """A batch that was begun with transactions is continued without them."""
+
+    CODE = E.INVALID_TXN_STATE
+
+
 class Opening(NamedTuple):
     """What a task needs to know before it writes to a topic."""
 
@@ -77,10 +83,9 @@ class Ledger:
         """Begin to write a batch without transactions and mark it in the group."""
         mark, starts = self._begin(topic, partitions)
         self._not_stale(topic, mark, origin.batch)
+        self._without_transactions(topic, mark, origin.batch)
         found = prior_writes(mark, origin.batch, run, attempt)
-        if found is not PriorWrites.EVERYTHING and (
-            mark is None or mark.batch < origin.batch or mark.transactional
-        ):
+        if found is not PriorWrites.EVERYTHING and (mark is None or mark.batch < origin.batch):
             self._mark(starts, Mark(BatchState.BEGUN, origin.batch, run))
         return Opening(found, starts)
 
@@ -131,11 +136,10 @@ class Ledger:
         for topic in topics:
             try:
                 held = self._held(topic)
+                mark = _mark_of(held)
+                kept = mark and (mark.covers(batch) or mark.has_transactions_of(batch))
                 starts = {place: row.offset for place, row in held.items()}
-                if (
-                    held
-                    and prior_writes(_mark_of(held), batch, "", 0) is not PriorWrites.EVERYTHING
-                ):
+                if held and not kept:
                     self._mark(starts, Mark(BatchState.TORN, batch))
             except KafkaError as problem:
                 log.warning(
@@ -197,6 +201,16 @@ class Ledger:
                 f"query {self._query} has written batch {mark.batch} to topic {topic}, and its "
                 f"checkpoint is back at batch {batch}: restore the newest checkpoint, or use a new one, "
                 f"which writes every row again"
+            )
+
+    def _without_transactions(self, topic: str, mark: Mark | None, batch: int) -> None:
+        """Refuse a batch whose records have no origin, by which a repeated task would find them."""
+        if mark is not None and mark.has_transactions_of(batch):
+            raise TransactionsBegunError(
+                f"query {self._query} has begun batch {batch} to topic {topic} with transactions, and "
+                f"this run writes without them, which would repeat rows: finish this batch with "
+                f"transactions: remove the option transactions=off, or start brokers that all have "
+                f"transactions; later batches may do without"
             )
 
     def _fenced(self, topic: str, mark: Mark) -> QueryFencedError:

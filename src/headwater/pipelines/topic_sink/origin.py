@@ -88,21 +88,28 @@ class Mark(NamedTuple):
     """Runs that a later one has replaced, the last one first; they must not write any more."""
     transactional: bool = False
     """Whether all writes of the batch were transactions."""
+    mixed: bool = False
+    """Whether some were, after others without."""
 
     def covers(self, batch: int) -> bool:
         """Return whether all of a batch is in the topic."""
         return self.batch > batch or (self.batch == batch and self.state is BatchState.DONE)
 
+    def has_transactions_of(self, batch: int) -> bool:
+        """Return whether part entries tell what was written of an unfinished batch."""
+        begun = self.batch == batch and self.state is not BatchState.DONE
+        return begun and (self.transactional or self.mixed)
+
     def text(self) -> str:
         """Return the mark as offset metadata."""
         words = [self.state.value, str(self.batch), self.run]
-        if self.transactional or self.earlier:
-            words += [_TRANSACTIONAL if self.transactional else _PLAIN, *self.earlier]
+        if self.transactional or self.mixed:
+            words += [_TRANSACTIONAL if self.transactional else _MIXED, *self.earlier]
         return " ".join(filter(None, words))
 
 
 _TRANSACTIONAL: Final = "tx"
-_PLAIN: Final = "plain"
+_MIXED: Final = "plain"
 _RUNS_KEPT: Final = 16
 
 
@@ -111,7 +118,8 @@ def read_mark(text: str) -> Mark | None:
     try:
         state, batch, *rest = text.split(" ")
         run, mode, *earlier = (*rest, "", "")[: max(2, len(rest))]
-        return Mark(BatchState(state), int(batch), run, tuple(earlier), mode == _TRANSACTIONAL)
+        modes = (mode == _TRANSACTIONAL, mode == _MIXED)
+        return Mark(BatchState(state), int(batch), run, tuple(earlier), *modes)
     except ValueError:
         return None
 
@@ -121,8 +129,8 @@ def claim_by(mark: Mark | None, batch: int, run: str) -> Mark:
     if mark is None:
         return Mark(BatchState.BEGUN, batch, run, transactional=True)
     earlier = tuple(each for each in (mark.run, *mark.earlier) if each and each != run)
-    plain = mark.batch == batch and not mark.transactional
-    return Mark(BatchState.BEGUN, batch, run, earlier[:_RUNS_KEPT], not plain)
+    mixed = mark.batch == batch and not mark.transactional
+    return Mark(BatchState.BEGUN, batch, run, earlier[:_RUNS_KEPT], not mixed, mixed)
 
 
 class PriorWrites(Enum):

@@ -41,7 +41,8 @@ def test_a_copied_record_loses_the_origin_it_had():
         (Mark(BatchState.BEGUN, 0, RUN), "begun 0 a1"),
         (Mark(BatchState.DONE, 1, RUN, transactional=True), "done 1 a1 tx"),
         (Mark(BatchState.BEGUN, 2, RUN, (OTHER, "c3"), transactional=True), "begun 2 a1 tx b2 c3"),
-        (Mark(BatchState.BEGUN, 2, RUN, (OTHER,)), "begun 2 a1 plain b2"),
+        (Mark(BatchState.BEGUN, 2, RUN, (OTHER,), mixed=True), "begun 2 a1 plain b2"),
+        (Mark(BatchState.BEGUN, 2, RUN, mixed=True), "begun 2 a1 plain"),
     ],
 )
 def test_a_mark_is_read_as_it_was_written(mark, text):
@@ -103,7 +104,26 @@ def test_a_run_that_claims_a_batch_replaces_those_before_it():
     for run in ("one", "two"):
         begun = claim_by(begun, 5, run)
         assert not begun.transactional, "its records may have no part entry"
+        assert begun.mixed
     assert claim_by(begun, 6, "two").transactional
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        (Mark(BatchState.BEGUN, 5, RUN), False),
+        (Mark(BatchState.TORN, 5), False),
+        (Mark(BatchState.BEGUN, 4, RUN, transactional=True), False),
+        (Mark(BatchState.DONE, 5, RUN, transactional=True), False),
+        (Mark(BatchState.BEGUN, 5, RUN, transactional=True), True),
+        (claim_by(Mark(BatchState.TORN, 5), 5, RUN), True),
+        (claim_by(Mark(BatchState.BEGUN, 5, OTHER), 5, RUN), True),
+    ],
+)
+def test_a_mark_tells_whether_an_unfinished_batch_has_transactions(mark, expected):
+    again = read_mark(mark.text())
+    assert again is not None
+    assert again.has_transactions_of(5) is expected
 
 
 def test_a_part_entry_is_read_as_it_was_written():
