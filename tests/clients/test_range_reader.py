@@ -131,10 +131,10 @@ def test_a_topic_that_is_not_there_is_lost(bootstrap):
         list(read_range(bootstrap, "nowhere", 0, 1, request_timeout_ms="500"))
 
 
-def test_aborted_transactions_are_left_out_where_asked(apache_under_test):
-    topic = apache_under_test.topic()
+def test_aborted_transactions_are_left_out_where_asked(broker):
+    topic = broker.topic()
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": apache_under_test.bootstrap, "transactional.id": topic}
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": topic}
     )
     producer.init_transactions(30)
     for value in (b"kept", b"dropped", b"kept too"):
@@ -143,11 +143,9 @@ def test_aborted_transactions_are_left_out_where_asked(apache_under_test):
         producer.flush()
         producer.abort_transaction(30) if value == b"dropped" else producer.commit_transaction(30)
     # A transaction is a record and a marker.
-    everything = read_range(apache_under_test.bootstrap, topic, 0, 6)
+    everything = read_range(broker.bootstrap, topic, 0, 6)
     assert offsets(everything) == [0, 2, 4]
-    committed = read_range(
-        apache_under_test.bootstrap, topic, 0, 6, isolation_level="read_committed"
-    )
+    committed = read_range(broker.bootstrap, topic, 0, 6, isolation_level="read_committed")
     assert offsets(committed) == [0, 4]
 
 

@@ -1,4 +1,4 @@
-"""The consumer among transactions of others, on Apache Kafka alone until our broker serves them."""
+"""The consumer among transactions of confluent-kafka, on both brokers."""
 
 import confluent_kafka
 import pytest
@@ -7,10 +7,10 @@ import headwater
 from tests.clients.broker_under_test import poll_until, until, values_of
 
 
-def test_read_committed_shows_what_was_committed(apache_under_test):
-    topic = apache_under_test.topic()
+def test_read_committed_shows_what_was_committed(broker):
+    topic = broker.topic()
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": apache_under_test.bootstrap, "transactional.id": topic}
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": topic}
     )
     producer.init_transactions(30)
     for number in range(20):
@@ -21,7 +21,7 @@ def test_read_committed_shows_what_was_committed(apache_under_test):
         (producer.abort_transaction if number % 3 == 0 else producer.commit_transaction)(30)
     for level, wanted in (("read_committed", 13 * 3), ("read_uncommitted", 20 * 3)):
         with headwater.Consumer(
-            bootstrap_servers=apache_under_test.bootstrap,
+            bootstrap_servers=broker.bootstrap,
             auto_offset_reset="earliest",
             isolation_level=level,
         ) as consumer:
@@ -37,12 +37,12 @@ def test_read_committed_shows_what_was_committed(apache_under_test):
 
 
 @pytest.mark.parametrize("ends", ["in the order of their begins", "in the reverse order"])
-def test_read_committed_shows_nothing_of_aborted_transactions_that_overlap(apache_under_test, ends):
-    topic = apache_under_test.topic()
+def test_read_committed_shows_nothing_of_aborted_transactions_that_overlap(broker, ends):
+    topic = broker.topic()
     one, two, three = (
         confluent_kafka.Producer(
             {
-                "bootstrap.servers": apache_under_test.bootstrap,
+                "bootstrap.servers": broker.bootstrap,
                 "transactional.id": f"{topic}-{name}",
             }
         )
@@ -59,7 +59,7 @@ def test_read_committed_shows_nothing_of_aborted_transactions_that_overlap(apach
     three.commit_transaction(30)
     for arrow in (False, True):
         with headwater.Consumer(
-            bootstrap_servers=apache_under_test.bootstrap,
+            bootstrap_servers=broker.bootstrap,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         ) as consumer:
