@@ -180,7 +180,7 @@ def test_a_batch_of_foreach_batch_is_written_once_however_often_it_comes(spark, 
 
 
 def test_brokers_without_transactions_get_records_with_their_origin(
-    spark, topic, bootstrap, monkeypatch
+    spark, topic, bootstrap, monkeypatch, caplog
 ):
     monkeypatch.setattr(topic_sink, "_transactional", set())
     monkeypatch.setattr(topic_sink.Admin, "supports_transactions", lambda _: False)
@@ -190,6 +190,7 @@ def test_brokers_without_transactions_get_records_with_their_origin(
         write_batch(frame, bootstrap_servers=bootstrap, topic=name, query=name, batch_id=0)
     found = records_of(bootstrap, name)
     assert [len(record.headers) for record in found] == [1, 1, 1]
+    assert f"a broker of {bootstrap} has no transactions" in caplog.text
 
 
 def test_a_driver_that_another_one_has_replaced_fails_and_names_its_query(

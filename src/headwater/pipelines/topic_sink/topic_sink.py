@@ -47,8 +47,6 @@ _BATCH_PROPERTY = "streaming.sql.batchId"
 _GROUP_PROPERTY = "spark.jobGroup.id"
 _TASK_DDL = "topics ARRAY<STRING>, run STRING"
 _TOPICS_TYPE = pyarrow.list_(pyarrow.string())
-_warned: set[str] = set()
-"""Queries for which this process has logged the guarantee."""
 _transactional: set[str] = set()
 """Clusters that have transactions."""
 
@@ -142,7 +140,6 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         )
         if query is None or batch is None:
             raise SinkError("Spark did not pass the ids of the query and the batch to the task")
-        _warn_once(query)
         return _write(self._plan, iterator, query, int(batch), self._run)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -206,6 +203,11 @@ def _as_supported(asked: SinkPlan) -> SinkPlan:
     if asked.transactional and servers not in _transactional:
         with Admin(**asked.client) as admin:
             if not admin.supports_transactions():
+                log.warning(
+                    "a broker of %s has no transactions: the topic sink writes without them, and a "
+                    "repeated batch reads its rows back",
+                    servers,
+                )
                 return replace(asked, transactional=False)
         _transactional.add(servers)
     return asked
@@ -220,13 +222,3 @@ def _context() -> TaskContext:
 
 def _new_run() -> str:
     return SystemRandomness().uuid().hex()[:12]
-
-
-def _warn_once(query: str) -> None:
-    if query not in _warned:
-        _warned.add(query)
-        log.warning(
-            "topic sink of query %s: exactly once if a repeated batch has the same rows, at least "
-            "once otherwise (rand(), current_timestamp(), a source that loses rows)",
-            query,
-        )
