@@ -16,6 +16,7 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "log.message.timestamp.after.max.ms": str(2**62),
     "log.message.timestamp.before.max.ms": str(2**62),
     "log.retention.ms": "-1",  # tests write records of long ago

@@ -24,8 +24,13 @@ def test_a_second_run_brings_only_what_is_new(spark, bootstrap, topic, produce, 
     project = shop(tmp_path / "shop", bootstrap, orders)
     lake = project.storage
     produce(orders, FIRST)
-    report = run(project, once=True, spark=spark)
+    said = []
+    report = run(project, once=True, spark=spark, say=said.append)
 
+    promised = [line.partition(" if ")[0] for line in said if "exactly once" in line]
+    assert sorted(promised) == [
+        f"topic {orders}.{name} gets each row exactly once" for name in ("dead", "out")
+    ]
     assert len(rows_of(lake / "bronze")) == 4
     assert rows_of(lake / "silver", "id", "price") == [(1, 10.0), (2, 2.5)]
     assert rows_of(lake / "totals") == [(2, 12.5)]

@@ -154,6 +154,16 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
     assert values_of(bootstrap, name) == [b"a", b"b"]
 
 
+def test_a_plain_write_that_is_repeated_writes_its_rows_again(topic, bootstrap):
+    name = topic()
+    plan = SinkPlan({"bootstrap_servers": bootstrap}, name, frozenset({"value"}))
+    for number in range(2):
+        with TaskAttempt(plan, None, "r", number) as writing:
+            writing.send(pyarrow.RecordBatch.from_arrays([pyarrow.array(["a", "b"])], ["value"]))
+            assert writing.finish().found == 0
+    assert values_of(bootstrap, name) == [b"a", b"a", b"b", b"b"]
+
+
 def test_a_row_without_a_topic_is_refused(attempt, topic):
     name = topic()
     with pytest.raises(TopicWriteError, match="topic of a row is null"):

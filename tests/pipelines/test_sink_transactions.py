@@ -139,10 +139,15 @@ def test_a_restarted_driver_skips_parts_with_the_same_rows_in_any_order(write, t
     assert committed_of(bootstrap, name) == [b"a", b"b", b"b", b"c"]
 
 
-def test_rows_that_moved_or_changed_are_written_again_rather_than_lost(write, topic, bootstrap):
+def test_rows_that_moved_or_changed_are_written_again_rather_than_lost(
+    write, topic, bootstrap, caplog
+):
     name = topic()
     write(name, "1", "4")
+    assert not caplog.text
     write(name, "2", "3", run="moved")
+    told = f"query query-{name}, batch {BATCH}, task 0: an earlier run wrote other rows to {name};"
+    assert told in caplog.text
     write(name, "1", "4", task=1, run="moved")
     assert set(committed_of(bootstrap, name)) == {b"1", b"2", b"3", b"4"}
 
@@ -167,6 +172,16 @@ def test_a_restarted_driver_finishes_a_batch_without_rows(write, ledger, topic, 
     ledger(name).finish(empty.topics, BATCH + 1, empty.run)
     assert write(name, "b", run="later", batch=BATCH + 1).found == 1
     assert committed_of(bootstrap, name) == [b"a"]
+
+
+def test_a_batch_whose_group_offsets_have_expired_is_written_again(write, ledger, topic, bootstrap):
+    name = topic()
+    done = write(name, "a")
+    ledger(name).finish(done.topics, BATCH, done.run)
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.delete_groups([f"headwater-sink.query-{name}", f"headwater-sink.query-{name}.0"])
+    assert write(name, "a", run="restarted").found == 0
+    assert committed_of(bootstrap, name) == [b"a", b"a"]
 
 
 def test_topics_of_a_column_are_one_transaction(write, topic, bootstrap):
@@ -285,6 +300,27 @@ def test_a_batch_with_some_transactions_is_refused_without_them(
         write_plain(name, "a", "b", run="plain")
     assert write(name, "a", "b", run="newer").found == 2
     assert committed_of(bootstrap, name) == [b"a", b"b"]
+
+
+def test_a_task_that_takes_longer_than_its_transaction_may_is_aborted_and_fails(
+    attempt, write, topic, bootstrap, monkeypatch
+):
+    monkeypatch.setattr(module, "_IDLE_TURNS", 1)
+    name = topic()
+    with (
+        attempt(name, transaction_timeout_ms=100) as slow,
+        Admin(bootstrap_servers=bootstrap) as at,
+    ):
+        slow.send(rows("a"))
+        slow._await_oldest()
+        group = f"headwater-sink.query-{name}.0"
+        while at.describe_transactions([group])[group].state != "CompleteAbort":
+            pass
+        with pytest.raises(TopicWriteError, match=r"transaction\.timeout\.ms \(100 ms\)"):
+            slow.finish()
+    assert committed_of(bootstrap, name) == []
+    assert write(name, "a").found == 0
+    assert committed_of(bootstrap, name) == [b"a"]
 
 
 def test_a_timeout_above_that_of_the_brokers_is_refused_with_the_remedy(write, topic):
