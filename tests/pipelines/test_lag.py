@@ -80,6 +80,21 @@ def test_a_query_that_caught_up_has_no_lag_in_any_tool(read, lag, topic, produce
     assert lags_by_the_cli(bootstrap, name) == {0: 0, 1: 1}
 
 
+def test_a_run_that_died_before_its_lag_was_committed_is_made_up_for_by_the_next(
+    read, topic, produce, bootstrap, request
+):
+    source = topic()
+    name = f"restarted-{source}"
+    produce(source, ["one"])
+    read(name, source)  # nobody commits its lag
+    assert committed(bootstrap, name) == {}
+    produce(source, ["two"])
+    lag = request.getfixturevalue("lag")
+    query = read(name, source)
+    assert lag.wait_for_end(query.runId)
+    assert committed(bootstrap, name) == {TopicPartition(source, 0): 2}
+
+
 def test_a_query_without_a_name_has_a_group_of_its_id(read, lag, topic, produce, bootstrap):
     source = topic()
     produce(source, ["one"])

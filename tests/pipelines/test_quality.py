@@ -10,8 +10,9 @@ from headwater.pipelines.declaring.declare import Expectation
 from headwater.pipelines.declaring.upgrade import rules_digest
 from headwater.pipelines.running.dead_letters import RefusedRows
 from headwater.pipelines.running.quality import REASONS, ExpectationError, Quality, QualityGate
+from headwater.pipelines.tables.writing import TableSink
 from headwater.pipelines.targets import parse_target
-from tests.pipelines.lake import records_of
+from tests.pipelines.lake import records_of, rows_of
 
 ROWS = [(1, 5.0), (2, -1.0), (None, 7.0), (4, None), (None, -3.0)]
 
@@ -126,6 +127,45 @@ def test_a_batch_repeated_under_other_rules_loses_no_bad_row_and_under_the_same_
     wanted = sorted([*twice, *twice, *once], key=str)
     assert sorted(zip(*table_columns(place, "user", "price"), strict=True), key=str) == wanted
     assert len(records_of(bootstrap, letters)) == len(wanted)
+
+
+def test_a_batch_that_dies_between_two_of_its_targets_is_whole_and_single_when_it_is_repeated(
+    spark, bootstrap, topic, tmp_path
+):
+    letters, aside, kept = topic("letters"), tmp_path / "refused", tmp_path / "kept"
+    rows = spark.createDataFrame(ROWS, "user BIGINT, price DOUBLE")
+    quality = Quality([Expectation("has a user", "user IS NOT NULL", "drop")])
+    die_before = ["letters", "table"]
+
+    def dying(name, write):
+        def call(batch, batch_id):
+            if die_before[:1] == [name]:
+                raise ConnectionError(f"killed before the {die_before.pop(0)}")
+            write(batch, batch_id)
+
+        return call
+
+    def run():
+        """A driver of the query, which repeats the batch."""
+        refused = RefusedRows("flow", "flow", "rules", "query")
+        aside_of = [
+            refused.into_table(parse_target(f"delta:{aside}")),
+            dying("letters", refused.into_topic(ConnectionSettings(bootstrap), letters)),
+        ]
+        good = dying("table", TableSink(f"delta:{kept}", app="query"))
+        QualityGate(quality, good, aside_of)(quality.judged(rows), 0)
+
+    def held():
+        found = [len(rows_of(place)) if place.exists() else 0 for place in (aside, kept)]
+        return (found[0], len(records_of(bootstrap, letters)), found[1])
+
+    for left in [(2, 0, 0), (2, 2, 0)]:
+        with pytest.raises(ConnectionError, match="killed before"):
+            run()
+        assert held() == left
+    for _ in range(2):  # the second time as if it was killed before Spark logged the batch
+        run()
+        assert held() == (2, 2, 3)
 
 
 def table_columns(place, *names):

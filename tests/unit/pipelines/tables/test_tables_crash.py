@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateTable
 
 from headwater.pipelines.tables import iceberg, parquet
 from headwater.pipelines.tables.table import TableChange, TableConflict, open_table
-from tests.unit.pipelines.lake import KINDS, append, data_files_on_disk, ids, rows, stage
+from tests.unit.pipelines.lake import KINDS, append, data_files_on_disk, ids, replace, rows, stage
 
 PRELUDE = """
 import os, signal, sys
@@ -193,3 +193,26 @@ def test_a_compaction_of_a_parquet_table_that_fails_after_its_manifest_loses_no_
         with pytest.raises(OSError, match="no space"):
             table.compact(1 << 20)
     assert ids(open_table(target).files()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replacement_whose_commit_fails_leaves_the_old_rows_and_columns(
+    tmp_path, kind, monkeypatch
+):
+    target = f"{kind}:{tmp_path}/table"
+    append(target, rows(1, 2), 0)
+    before = open_table(target)
+
+    def disk_is_full(*_, **__):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as full:
+        full.setattr(type(before), "_commit", disk_is_full)
+        with pytest.raises(OSError, match="no space"):
+            replace(target, rows(7, name=["new"]), 0)
+    after = open_table(target)
+    assert after.version() == before.version()
+    assert after.schema().names == ["id"]
+    assert ids(after.files()) == [1, 2]
+    assert replace(target, rows(7, name=["new"]), 0)
+    assert ids(open_table(target).files()) == [7]
