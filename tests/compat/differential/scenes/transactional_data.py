@@ -20,10 +20,11 @@ from headwater.wire.messages.transactions import (
     WriteTxnMarkersRequest,
 )
 from tests.compat.differential.batch import batch
-from tests.compat.differential.coordinator import coordinator
+from tests.compat.differential.coordinator import admitted, coordinator, join, leave, sync
 from tests.compat.differential.scene import Scene, scene
 from tests.compat.differential.scenes.producing import produce
 from tests.compat.differential.scenes.transacting import (
+    NOT_READY,
     add,
     begun,
     completed,
@@ -338,6 +339,113 @@ def pending_offsets_and_others(s: Scene) -> None:
     s.peer.call(end(name, me), 4)
     completed(s, name)
     committed(s, group, "shared")
+
+
+@scene
+def producers_under_the_ids_of_others(s: Scene) -> None:
+    transactions(s)
+    coordinator(s)
+    s.topic("swapped")
+    one, other = (started(s, name) for name in ("swapped one", "swapped other"))
+    mine, yours = expecting(one), expecting(other)
+    for joins in (False, True):
+        label = "both" if joins else "one"
+        begun(s, "swapped one", "swapped", one)
+        add_offsets(s, "swapped one", mine, "swapped")
+        if joins:
+            begun(s, "swapped other", "swapped", other)
+            add_offsets(s, "swapped other", yours, "swapped")
+        for version in (11, ADDS):
+            s.ask(f"{label}, a batch", write("swapped", "swapped one", yours, 0), version)
+        for version in (2, 3, 4):
+            swapped = offsets("swapped one", yours, "swapped", "swapped", 3)
+            s.ask(f"{label}, offsets", swapped, version)
+        readers(s, "swapped")
+        committed(s, "swapped", "swapped")
+        for name, who in (("swapped one", mine), ("swapped other", yours)):
+            s.ask(f"{label}, {name} ends", end(name, who), 4)
+            completed(s, name)
+        committed(s, "swapped", "swapped")
+    readers(s, "swapped")
+
+
+def add_offsets(s: Scene, name: str, who: dict[str, int], group: str) -> None:
+    """Add the offsets of a group, once the markers of the last transaction are written."""
+    request = AddOffsetsToTxnRequest(transactional_id=name, group_id=group, **who)
+    while (answer := s.peer.call(request, 3)).error_code in NOT_READY:
+        pass
+    assert answer.error_code == 0, answer
+
+
+@scene
+def offsets_of_members_that_left(s: Scene) -> None:
+    transactions(s)
+    coordinator(s)
+    s.topic("left")
+    name = group = "left"
+    who = expecting(started(s, name))
+    add_offsets(s, name, who, group)
+    me = admitted(s, group).member_id
+
+    def commit(label: str, generation: int, member: str = me, **more: str) -> None:
+        for version in (3, 4):
+            request = offsets(
+                name, who, group, "left", 7, member_id=member, generation_id=generation, **more
+            )
+            s.ask(f"{label}, generation {generation}", request, version)
+
+    for generation in (-1, 0, 1, 2):
+        commit("a member", generation)
+    for generation in (-1, 1):
+        commit("nobody", generation, "")
+    commit("an unknown member", 1, "unknown")
+    commit("an unknown instance", 1, group_instance_id="unknown")
+    assert s.peer.call(join(group, me), 9).generation_id == 2
+    for generation in (1, 2):
+        commit("while the group completes", generation)
+    s.ask("completed", sync(group, 2, me, me))
+    for generation in (1, 2):
+        commit("a member", generation)
+    s.ask("leaves", leave(group, (me, None)))
+    for generation in (1, 2, -1):
+        commit("a member that left", generation)
+    commit("nobody", -1, "")
+    s.ask("the end", end(name, who), 4)
+    completed(s, name)
+    committed(s, group, "left")
+
+
+@scene
+def markers_of_offsets_by_hand(s: Scene) -> None:
+    transactions(s)
+    coordinator(s)
+    s.topic("by-hand")
+    place = "__consumer_offsets"
+    for version in (1, 2):
+        s.ask("no partition", marker(place, 0, partition=70), version)
+    s.ask("without a transaction", marker(place, 2, coordinator_epoch=3), 1)
+    s.ask("again", marker(place, 2, coordinator_epoch=3), 1)
+    s.ask("of an older epoch", marker(place, 1, coordinator_epoch=3), 1)
+    s.ask("of an older coordinator", marker(place, 2, coordinator_epoch=2), 1)
+    for number, (version, commit) in enumerate([(1, True), (1, False), (2, True), (2, False)]):
+        name = group = f"by hand {number}"
+        who = started(s, name)
+        me = expecting(who)
+        add_offsets(s, name, me, group)
+        s.ask("pending", offsets(name, me, group, "by-hand", 3), 3)
+        epoch = who.producer_epoch + (version == 2)
+        by_hand = marker(place, epoch, commit=commit, version=version, producer=who.producer_id)
+        if version == 2:
+            older = marker(place, epoch - 1, version=version, producer=who.producer_id)
+            s.ask("of the same epoch, bumping", older, 2)
+        s.ask(f"commit {commit}, transaction version {version}", by_hand, version)
+        committed(s, group, "by-hand")
+        s.ask("again", by_hand, version)
+        s.ask("pending after it", offsets(name, me, group, "by-hand", 4), 3)
+        committed(s, group, "by-hand")
+        s.ask("the end", end(name, me, not commit), 3 + version)
+        completed(s, name)
+        committed(s, group, "by-hand")
 
 
 SHORT_MS = 10_000
