@@ -1,4 +1,4 @@
-"""Compaction against a model of the last value of each key, with transactions and restarts."""
+"""Compaction against a model of the last value of each key: transactions, truncations, restarts."""
 
 import shutil
 import tempfile
@@ -44,6 +44,10 @@ class CompactionMachine(RuleBasedStateMachine):
         self.log = self.dirs.create(PARTITION, TOPIC_ID, LIMITS, NOW)
         self.now = NOW
         self.dirty = 0
+        # Below it a pass may have cleaned, and nothing is truncated.
+        self.high_watermark = 0
+        # (offset, producer, rows or whether it commits), for what is left after a truncation.
+        self.history = []
         # Offset -> (key, value) of what consumers may see: committed records.
         self.committed = {}
         self.open = {}
@@ -60,14 +64,28 @@ class CompactionMachine(RuleBasedStateMachine):
         start = self.log.log_end_offset
         return {start + at: pair for at, pair in enumerate(pairs)}
 
+    def happened(self, offset, producer, what):
+        self.history.append((offset, producer, what))
+        self.apply(producer, what)
+
+    def apply(self, producer, what):
+        if producer is None:
+            self.committed |= what
+        elif isinstance(what, dict):
+            self.open.setdefault(producer, {}).update(what)
+        elif what:
+            self.committed |= self.open.pop(producer)
+        else:
+            self.aborted |= self.open.pop(producer).keys()
+
     @rule(pairs=PAIRS, codec=st.sampled_from(list(Codec)))
     def send(self, pairs, codec):
-        self.committed |= self.rows(pairs)
+        self.happened(self.log.log_end_offset, None, self.rows(pairs))
         write(self.log, *pairs, codec=codec, now=self.now)
 
     @rule(pairs=PAIRS, producer=PRODUCERS)
     def send_in_transaction(self, pairs, producer):
-        self.open.setdefault(producer, {}).update(self.rows(pairs))
+        self.happened(self.log.log_end_offset, producer, self.rows(pairs))
         first = self.sequences.get(producer, 0)
         self.sequences[producer] = first + len(pairs)
         write(
@@ -83,12 +101,24 @@ class CompactionMachine(RuleBasedStateMachine):
     @rule(commit=st.booleans(), data=st.data())
     def end(self, commit, data):
         producer = data.draw(st.sampled_from(sorted(self.open)))
-        rows = self.open.pop(producer)
+        self.happened(self.log.log_end_offset, producer, commit)
         end_transaction(self.log, producer, commit=commit, now=self.now)
-        if commit:
-            self.committed |= rows
-        else:
-            self.aborted |= rows.keys()
+
+    @precondition(lambda self: self.log.log_end_offset > self.high_watermark)
+    @rule(data=st.data())
+    def truncate(self, data):
+        """A new leader has less: markers may be gone, and their transactions are open again."""
+        offset = data.draw(st.integers(self.high_watermark, self.log.log_end_offset - 1))
+        self.log.truncate_to(offset)
+        end = self.log.log_end_offset
+        assert self.high_watermark <= end <= offset
+        self.history = [row for row in self.history if row[0] < end]
+        self.committed, self.open, self.aborted = {}, {}, set()
+        for _, producer, what in self.history:
+            self.apply(producer, what)
+        begun = {row.producer_id for row in self.log.producers if row.transaction_start >= 0}
+        assert begun == set(self.open)
+        self.sequences = {row.producer_id: row.last_sequence + 1 for row in self.log.producers}
 
     @rule(ms=st.sampled_from([1, RETENTION - 1, RETENTION, 3 * RETENTION]))
     def wait(self, ms):
@@ -107,6 +137,7 @@ class CompactionMachine(RuleBasedStateMachine):
         if self.log.segments.active.size:
             self.log.roll(self.now)
         flush(self.log, self.dirs)
+        self.high_watermark = self.log.log_end_offset
         stable = self.log.last_stable_offset(self.log.log_end_offset)
         job = job_of(
             self.log,
@@ -151,6 +182,8 @@ class CompactionMachine(RuleBasedStateMachine):
     @invariant()
     def consumers_see_the_last_value_of_each_key(self):
         end = self.log.log_end_offset
+        begun = [min(rows) for rows in self.open.values()]
+        assert self.log.last_stable_offset(end) == min(begun, default=end)
         rows = self.log.aborted_transactions(self.log.log_start_offset, end)
         hidden = [(row.producer_id, row.first_offset, row.last_offset) for row in rows]
         seen = {}
