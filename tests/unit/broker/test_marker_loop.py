@@ -349,3 +349,31 @@ def test_a_closed_loop_ignores_answers(stage):
     stage.prepare(b=2)
     assert stage.sent == []
     assert stage.written() == []
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_coordinator_that_dies_between_its_markers_leaves_them_to_the_next_one(written):
+    old, new = Stage(), Stage()
+    led = {"a": HERE, "b": 2, "c": 3}
+    stored = {topic: [] for topic in led}
+
+    def write_next(stage):
+        _, request, _ = stage.sent[0]
+        (marker,) = request.markers
+        for topic in marker.topics:
+            stored[topic.name].append((marker.coordinator_epoch, marker.transaction_result))
+        stage.answer()
+
+    first = old.prepare(epoch=7, **led)
+    for _ in range(written):
+        write_next(old)
+    old.loop.close()
+    old.wait()
+    assert old.written() == ([first] if written == len(led) else []), "nothing of it is stored"
+    assert sum(map(len, stored.values())) == written
+    again = new.prepare(epoch=8, **led)
+    while new.sent:
+        assert new.written() == []
+        write_next(new)
+    assert new.written() == [again]
+    assert {tuple(rows[-1:]) for rows in stored.values()} == {((8, True),)}
