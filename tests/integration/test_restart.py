@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import headwater
 from headwater.errors import E
 from headwater.log.log_dir import LogDirError
 from headwater.records.batch import HEADER
@@ -173,6 +174,37 @@ def test_all_five_batches_of_a_producers_window_are_still_known(broker, end):
             InitProducerIdRequest(transactional_id=None), InitProducerIdResponse, 4
         ).producer_id
         assert fresh != producer, "an id is never given twice"
+
+
+def test_the_same_producer_commits_a_transaction_that_was_open(broker, end):
+    broker.create_topic("t")
+    here, group = headwater.TopicPartition("t", 0), headwater.ConsumerGroupMetadata("g")
+    where = {"bootstrap_servers": broker.bootstrap}
+
+    def seen():
+        with headwater.Consumer(**where, isolation_level="read_committed") as consumer:
+            consumer.assign([here])
+            consumer.seek_to_beginning()
+            return [record.value for record in consumer.read_to_end()]
+
+    with (
+        headwater.Producer(**where, transactional_id="x") as producer,
+        headwater.Admin(**where) as admin,
+    ):
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"before")
+        producer.flush()
+        producer.send_offsets_to_transaction({here: headwater.OffsetAndMetadata(7)}, group)
+        end(broker)
+        broker.start()
+        assert admin.describe_transactions(["x"])["x"].state == "Ongoing"
+        assert seen() == []
+        assert admin.group_offsets("g") == {}
+        producer.send("t", b"after")
+        producer.commit_transaction()
+        until(lambda: seen() == [b"before", b"after"])
+        assert admin.group_offsets("g", stable=True)[here].offset == 7
 
 
 def test_deleted_topics_stay_deleted(broker, end):
