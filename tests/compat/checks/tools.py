@@ -13,6 +13,7 @@ from tests.compat.client import BEGINNING, END, Message, NotOffered
 from tests.compat.clients.java_tools import JavaTools, date_text
 from tests.compat.member import wait_until
 from tests.compat.raw import stored_batches
+from tests.compat.transactions.confluent import Transactional
 
 ToolCheck = Callable[[JavaTools, BrokerUnderTest], None]
 TOOL_CHECKS: dict[str, ToolCheck] = {}
@@ -304,11 +305,7 @@ def kafka_transactions(java: JavaTools, broker: BrokerUnderTest) -> None:
     assert "2000 records sent" in ended.text
 
     def told(*command: str) -> dict[str, str]:
-        ended = java.server.run(
-            "kafka-transactions", "--bootstrap-server", java.bootstrap, *command
-        )
-        assert ended.status == 0, ended.text
-        titles, row = (line.split() for line in ended.stdout.splitlines()[:2])
+        titles, row = (line.split() for line in _transactions(java, *command)[:2])
         return dict(zip(titles, row, strict=False))
 
     eventually(
@@ -321,9 +318,38 @@ def kafka_transactions(java: JavaTools, broker: BrokerUnderTest) -> None:
     assert producer["ProducerId"] == listed["ProducerId"] == str(marker.producer_id)
     assert producer["CurrentTransactionStartOffset"] == "None"
     hanging = ["find-hanging", "--topic", topic, "--max-transaction-timeout", "0"]
-    ended = java.server.run("kafka-transactions", "--bootstrap-server", java.bootstrap, *hanging)
+    assert len(_transactions(java, *hanging)) == 1, "only the titles"
+
+    _abort_by_hand(java, broker, told)
+
+
+def _transactions(java: JavaTools, *command: str) -> list[str]:
+    ended = java.server.run("kafka-transactions", "--bootstrap-server", java.bootstrap, *command)
     assert ended.status == 0, ended.text
-    assert len(ended.stdout.splitlines()) == 1, "only the titles"
+    return ended.stdout.splitlines()
+
+
+def _abort_by_hand(
+    java: JavaTools, broker: BrokerUnderTest, told: Callable[..., dict[str, str]]
+) -> None:
+    """`abort` ends a transaction in one partition, and `forceTerminateTransaction` all of it."""
+    topic, name = broker.topic(), broker.fresh("open")
+    producer = Transactional(broker.bootstrap, name, 600_000)
+    producer.begin()
+    producer.send(topic, [(0, b"open")])
+    producer.flush()
+    where = ["--topic", topic, "--partition", "0"]
+    described = told("describe-producers", *where)
+    assert described["CurrentTransactionStartOffset"] == "0"
+    _transactions(java, "abort", *where, "--start-offset", "0")
+    assert told("describe-producers", *where)["CurrentTransactionStartOffset"] == "None"
+    assert len(stored_batches(broker.bootstrap, topic)) == 2, "the batch and a marker"
+    before = told("describe", "--transactional-id", name)
+    assert before["TransactionState"] == "Ongoing", "its coordinator has not heard of it"
+    _transactions(java, "forceTerminateTransaction", "--transactionalId", name)
+    after = told("describe", "--transactional-id", name)
+    assert after["TransactionState"] == "Empty", "it was aborted, and another producer begins"
+    assert int(after["ProducerEpoch"]) > int(before["ProducerEpoch"]), "the producer is fenced"
 
 
 @tool_check
