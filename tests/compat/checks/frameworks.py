@@ -20,7 +20,7 @@ from tests.compat.broker_under_test import BrokerUnderTest, eventually
 from tests.compat.client import Message, Unavailable
 from tests.compat.tool_server import program_command
 
-KILLS = 2
+KILLS = 3
 PATIENCE_S = 180
 PACE_S = 0.02
 FrameworkCheck = Callable[[BrokerUnderTest], None]
