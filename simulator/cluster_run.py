@@ -10,7 +10,7 @@ from headwater.client.admin.topics import NewTopic
 from headwater.config.broker_keys.replication import RACK_AWARE_SELECTOR
 from headwater.controller.store.tree import Edit
 from headwater.model import TopicPartition, Uuid
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, paused_garbage_collection
 from simulator.cluster_audit import ORDERS, Auditor, partitions_of
 from simulator.cluster_nemesis import EVENTS, ClusterNemesis
 from simulator.cluster_plan import LAG_LIMIT_MS, SESSION_MS, ClusterPlan
@@ -84,6 +84,7 @@ class ClusterVerdict:
         return not self.complaints
 
 
+@paused_garbage_collection()
 def simulate_cluster(
     seed: int,
     *,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.model import TopicPartition
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, paused_garbage_collection
 from simulator.faults import FaultPlan, Nemesis
 from simulator.invariants import Promises
 from simulator.loop import Stuck
@@ -52,6 +52,7 @@ class Verdict:
         return not self.complaints
 
 
+@paused_garbage_collection()
 def simulate(
     seed: int, *, fault_plan: FaultPlan | None = None, keep_trace: bool = False
 ) -> Verdict:
