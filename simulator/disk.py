@@ -8,6 +8,7 @@ stored.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from simulator.randomness import Stream
@@ -215,8 +216,9 @@ class Disk:
                 ]
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@lru_cache(maxsize=10_000)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _relink(entries: dict[str, Node], name: str, former: str, node: Node | None) -> None:

@@ -5,7 +5,8 @@ process. Everything else that is found must be something that was once handed to
 that did not fail.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from headwater.log.partition_log import PartitionLog
@@ -34,11 +35,17 @@ class ModelBatch(NamedTuple):
         return self.header.next_offset
 
     @property
-    def pairs(self) -> dict[int, Pair]:
+    def pairs(self) -> Mapping[int, Pair]:
         """Key and value of each record by offset; none for a marker."""
-        if self.header.control or not self.header.count:
-            return {}
-        return {row.offset: (row.key, row.value) for row in decode_records(self.content)}
+        return _pairs_of(self.content)
+
+
+@lru_cache(maxsize=1000)  # the same batches are in most images of a play
+def _pairs_of(content: bytes) -> Mapping[int, Pair]:
+    header = read_header(content)
+    if header.control or not header.count:
+        return {}
+    return {row.offset: (row.key, row.value) for row in decode_records(content)}
 
 
 def batch_of(content: bytes) -> ModelBatch:
