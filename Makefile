@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # In the order of the files, so that a run can be repeated; `make test-fast` takes another each time.
 ORDER := --order-seed=$(or $(SEED),0) --durations=10
+CACHE := --override-ini=cache_dir=.cache/pytest-
 
 .PHONY: run test test-fast check docs generate setup peers format bench sim chaos chaos-pipeline lock clean
 
@@ -11,10 +12,12 @@ run: setup                ## a broker, an evening of events, the reference pipel
 
 test: peers check         ## everything: checks, unit, property, simulation, integration, real clients
 	$(BIN)/python -m tools.side_by_side \
-	  spark $(BIN)/pytest tests/pipelines tests/docs $(ORDER) --override-ini=cache_dir=.cache/pytest-spark -- \
-	  live $(BIN)/pytest tests/integration tests/clients tests/compat $(ORDER) --override-ini=cache_dir=.cache/pytest-live -- \
+	  spark $(BIN)/pytest tests/pipelines tests/docs $(ORDER) $(CACHE)spark -- \
+	  live $(BIN)/pytest tests/integration $(ORDER) $(CACHE)live -- \
+	  clients $(BIN)/pytest tests/clients tests/compat $(ORDER) $(CACHE)clients -- \
+	  sim $(BIN)/pytest tests/sim $(ORDER) $(CACHE)sim -W error::ResourceWarning -- \
 	  rest $(BIN)/pytest $(ORDER) \
-	    $(addprefix --ignore=tests/,pipelines docs integration clients compat) \
+	    $(addprefix --ignore=tests/,pipelines docs integration clients compat sim) \
 	    -W error::ResourceWarning
 
 test-fast: setup          ## unit tests, scenarios and properties, in about two minutes
