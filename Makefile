@@ -4,6 +4,8 @@ BIN := .venv/bin
 # In the order of the files, so that a run can be repeated; `make test-fast` takes another each time.
 ORDER := --order-seed=$(or $(SEED),0) --durations=10
 CACHE := --override-ini=cache_dir=.cache/pytest-
+# Where a machine forbids to keep byte code, each of some hundred brokers would compile its sources again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-fast check docs generate setup peers format bench sim chaos chaos-pipeline lock clean
 
