@@ -176,23 +176,27 @@ class Bug(NamedTuple):
 
 
 BUGS: dict[str, Bug] = {
-    "reply-before-write": Bug(_reply_before_write, ("crash at an operation",), False),
+    "reply-before-write": Bug(_reply_before_write, ("crash at an operation",), False, first=8),
     "reply-before-sync": Bug(_reply_before_sync, ("power cut",), True),
     "torn-tail-served": Bug(_torn_tail_served, ("power cut",), False),
     "producers-forgotten": Bug(_producers_forgotten, ("crash",), False),
     "journal-not-synced": Bug(_journal_not_synced, ("power cut",), False),
     "folder-not-synced": Bug(_folder_not_synced, ("power cut",), True),
     "short-write-believed": Bug(_short_write_believed, ("crash",), False),
-    "flush-outlives-deletion": Bug(_flush_outlives_deletion, ("restart",), True, True),
+    "flush-outlives-deletion": Bug(_flush_outlives_deletion, ("restart",), True, True, first=56),
     "checkpoint-of-another-topic": Bug(
-        _checkpoint_of_another_topic, ("crash of a new topic",), recreated=True, quick_threads=True
+        _checkpoint_of_another_topic,
+        ("crash of a new topic",),
+        recreated=True,
+        quick_threads=True,
+        first=6,
     ),
     "removal-not-synced": Bug(
         _removal_not_synced,
         ("power cut of a new topic",),
         recreated=True,
         quick_threads=True,
-        first=240,
+        first=249,
     ),
     "descriptors-taken-for-the-disk": Bug(_descriptors_taken_for_the_disk, ("few descriptors",)),
     "any-clock-believed": Bug(_any_clock_believed, ("far clock jump",)),

@@ -463,9 +463,9 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
         ("cut off from brokers", "crash of all"), ("follower",), (3500,), _RUSH,
     ),
     "B6": ClusterBug(_any_epoch_counts, _DIVERGE, ("follower", "controller")),
-    "B7": ClusterBug(_same_leader_not_compared, _DIVERGE, ("follower", "leader")),
+    "B7": ClusterBug(_same_leader_not_compared, _DIVERGE, ("follower", "leader"), first=6),
     "B8": ClusterBug(_empty_epoch_compared, ("leaders moved", "isolate", "session expires")),
-    "B9": ClusterBug(_mark_before_cut, ("crash at an operation", "isolate", "pause")),
+    "B9": ClusterBug(_mark_before_cut, ("crash at an operation", "isolate", "pause"), first=4),
     "B28": ClusterBug(_offsets_of_active_groups_expire, ("crash", "restart"), plan=_IDLE),
     "B29": ClusterBug(
         _coordinator_keeps_its_cache, ("isolate", "session expires"), ("coordinator",),
@@ -474,11 +474,11 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
     "B30": ClusterBug(_sync_waits_forever, ("member crash while joining",), plan=_RANGE),
     "B31": ClusterBug(
         _stale_owner_believed, ("client pause", "client pause", "member crash"),
-        lasts_ms=(3500, 5000), plan=_COOPERATIVE,
+        lasts_ms=(3500, 5000), plan=_COOPERATIVE, first=9,
     ),
     "B32": ClusterBug(
         _old_controller_writes, ("unheard new controller", "leaders moved", "leaders swapped"),
-        lasts_ms=(1000, 2000),
+        lasts_ms=(1000, 2000), first=3,
     ),
     "B33": ClusterBug(
         _any_controller_obeyed,
@@ -493,7 +493,9 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
         ("cut off from brokers", "unseen power cut", "chained crash"), ("follower", "leader"),
         (1000, 3500), _ELIGIBLE,
     ),
-    "E2": ClusterBug(_commits_below_min_insync, _ALONE, ("follower", "leader"), plan=_ELIGIBLE),
+    "E2": ClusterBug(
+        _commits_below_min_insync, _ALONE, ("follower", "leader"), plan=_ELIGIBLE, first=8
+    ),
     "E3": ClusterBug(_nobody_is_eligible, _ALONE, ("follower", "leader"), (1000, 3500), _ELIGIBLE),
     "E4": ClusterBug(
         _full_disk_not_eligible, ("full disk", "full disk", "unseen power cut"),

@@ -16,3 +16,5 @@ class ClusterBug(NamedTuple):
     who: tuple[str, ...] = ("leader",)
     lasts_ms: tuple[int, ...] = ()
     plan: Mapping[str, Any] = MappingProxyType({})
+    first: int = 0
+    """The first seed that tests try: those before it do not find it."""

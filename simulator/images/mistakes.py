@@ -93,15 +93,17 @@ MISTAKES: Mapping[str, Mistake] = {
     "pages-believed": Mistake(_pages_believed, ("append", "flush"), first=4),
     "start-acknowledged-early": Mistake(_start_acknowledged_early, ("delete_records",)),
     "start-forgotten-by-a-move": Mistake(
-        _start_forgotten_by_a_move, ("delete_records", "move", "checkpoint", "flush"), first=5
+        _start_forgotten_by_a_move, ("delete_records", "move", "checkpoint", "flush"), first=9
     ),
-    "copy-marked-early": Mistake(_copy_marked_before_it_is_flushed, ("append", "flush", "move")),
+    "copy-marked-early": Mistake(
+        _copy_marked_before_it_is_flushed, ("append", "flush", "move"), first=4
+    ),
     "folder-not-synced": Mistake(_folder_not_synced, ("flush",)),
     "name-free-early": Mistake(
         _name_free_before_the_rename_is_synced, ("delete_topic", "create_topic", "flush")
     ),
     "renamed-before-synced": Mistake(_renamed_before_synced, ("checkpoint",)),
     "point-ahead-of-the-flush": Mistake(
-        _point_ahead_of_the_flush, ("flush", "checkpoint"), first=9
+        _point_ahead_of_the_flush, ("flush", "checkpoint"), first=10
     ),
 }

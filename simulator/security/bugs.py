@@ -195,7 +195,7 @@ _LIGHT = MappingProxyType(
 _CALM = ("short pause", "client pause", "leaders moved")
 
 SECURITY_BUGS: dict[str, ClusterBug] = {
-    "B36": ClusterBug(_edits_overwrite, _CALM, plan={**_LIGHT, "slowest_network_ms": 80}),
+    "B36": ClusterBug(_edits_overwrite, _CALM, plan={**_LIGHT, "slowest_network_ms": 80}, first=9),
     "A1": ClusterBug(_served_before_login, _CALM, plan=_LIGHT),
     "A2": ClusterBug(_sessions_without_end, _CALM, plan=_LIGHT),
     "A3": ClusterBug(_former_password_valid, _CALM, plan=_LIGHT),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.cluster_bugs import plan_against, simulate_buggy_cluster
+from simulator.cluster_bugs import CLUSTER_BUGS, plan_against, simulate_buggy_cluster
 from simulator.cluster_plan import FEWEST, KINDS, SECURED, ClusterPlan, Trouble
 from simulator.cluster_run import simulate_cluster
 
@@ -16,8 +16,11 @@ FOUND_SOON = (
     "F1", "Q2", "T2", "T3", "T4", "T5", "T6",
 )  # fmt: skip
 """The bugs that a few seeds find; `tools.simulate clusters --hunt` looks for all of them."""
-FIRST_SEED = {"B7": 6, "B9": 4, "B31": 9, "B32": 3, "B36": 9, "E2": 8}
-"""Seeds before it do not find the bug."""
+
+
+def seeds_for(bug):
+    first = CLUSTER_BUGS[bug].first
+    return range(first, first + ENOUGH_SEEDS)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
@@ -37,7 +40,7 @@ def test_a_cluster_keeps_its_promises_whatever_goes_wrong(first):
 
 def test_the_last_in_sync_replica_that_loses_power_leads_only_if_nobody_is_eligible():
     """The same schedule, with eligible leader replicas and without them (KIP-966)."""
-    seed = next(one for one in range(ENOUGH_SEEDS) if not simulate_buggy_cluster(one, "E3").good)
+    seed = next(one for one in seeds_for("E3") if not simulate_buggy_cluster(one, "E3").good)
     verdict = simulate_cluster(seed, plan=plan_against(seed, "E3"))
     assert verdict.good, verdict.complaints
 
@@ -55,6 +58,4 @@ def test_a_broker_whose_disk_is_full_leaves_the_in_sync_sets_long_before_the_lag
 
 @pytest.mark.parametrize("bug", FOUND_SOON)
 def test_a_planted_bug_is_found(bug):
-    first = FIRST_SEED.get(bug, 0)
-    seeds = range(first, first + ENOUGH_SEEDS)
-    assert any(not simulate_buggy_cluster(seed, bug).good for seed in seeds)
+    assert any(not simulate_buggy_cluster(seed, bug).good for seed in seeds_for(bug))
