@@ -40,7 +40,7 @@ def headwater_under_test():
 
 @pytest.fixture(scope="session")
 def apache_under_test():
-    kafka = ApacheKafka(SETTINGS)
+    kafka = ApacheKafka(SETTINGS, measured=False)
     try:
         kafka.__enter__()
     except JarsUnavailable as missing:

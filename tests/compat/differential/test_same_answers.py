@@ -77,7 +77,8 @@ def _apache(logins: str) -> ApacheKafka:
         "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}",
         "advertised.listeners": clients,
     }
-    return ApacheKafka({**SETTINGS, **listeners}, ports=(open_port, controller))
+    ports = (open_port, controller)
+    return ApacheKafka({**SETTINGS, **listeners}, ports=ports, measured=False)
 
 
 @pytest.mark.parametrize("name", SCENES)
