@@ -1,6 +1,7 @@
 """Stored credentials are Kafka's, and unknown users look like known ones."""
 
 import hmac
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from headwater.security.scram_credentials import (
     SCRAM_SHA_512,
     ScramCredential,
 )
-from headwater.security.scram_users import ScramUsers
+from headwater.security.scram_users import MOST_SHAPES, ScramUsers
 
 ALICE = ScramCredential(b"salt of alice", b"stored", b"server", 8192)
 
@@ -56,6 +57,52 @@ def test_an_unknown_user_has_a_salt_that_stays_and_looks_like_the_others():
     assert unknown.salt != ScramUsers(b"other").credential(SCRAM_SHA_256, "mallory").salt
     # Alice has no such credential, so she is unknown to this mechanism.
     assert known.credential(SCRAM_SHA_512, "alice").salt != ALICE.salt
+
+
+def shape(credential):
+    return credential.iterations, len(credential.salt)
+
+
+def shapes_of_strangers(known):
+    names = [f"stranger-{number}" for number in range(400)]
+    return {name: shape(known.credential(SCRAM_SHA_256, name)) for name in names}
+
+
+def test_a_user_with_rare_iterations_or_a_rare_salt_does_not_stand_out():
+    rare = {"old": (4096, 13), "kafka": (8192, 25)}
+    of = {f"usual-{number}": ALICE for number in range(6)}
+    for name, (iterations, size) in rare.items():
+        of[name] = ScramCredential(bytes(size), b"stored", b"server", iterations)
+    answers = Counter(shapes_of_strangers(users(**of)).values())
+    assert answers.keys() == {shape(ALICE), *rare.values()}
+    assert answers.most_common(1)[0][0] == shape(ALICE)
+    assert all(answers[one] > 400 / 8 / 2 for one in rare.values()), "as often as among users"
+
+
+def test_the_answer_for_an_unknown_name_rarely_changes():
+    old = ScramCredential(bytes(26), b"stored", b"server", 4096)
+    known = users(**{f"user-{number}": ALICE for number in range(10)}, old=old, older=old)
+    before = shapes_of_strangers(known)
+    known.replace("bob", {"SCRAM-SHA-256": ALICE.encode()})
+    after = shapes_of_strangers(known)
+    changed = [name for name in before if before[name] != after[name]]
+    assert len(changed) < 400 / 20
+    assert {after[name] for name in changed} <= {shape(ALICE)}
+    known.replace("bob", {})
+    for name in ("old", "older"):
+        known.replace(name, {})
+    assert Counter(shapes_of_strangers(known).values())[shape(old)] > 10, "it stays"
+
+
+def test_thousands_of_shapes_cost_no_more_than_a_few(monkeypatch):
+    known, counted = ScramUsers(b"secret"), []
+    for number in range(2000):
+        credential = ScramCredential(bytes(16), b"stored", b"server", 4096 + number)
+        known.replace(f"user-{number}", {"SCRAM-SHA-256": credential.encode()})
+    digest = hmac.digest
+    monkeypatch.setattr(hmac, "digest", lambda *given: counted.append(1) or digest(*given))
+    known.credential(SCRAM_SHA_256, "mallory")
+    assert len(counted) == MOST_SHAPES + 2
 
 
 def test_what_cannot_be_read_is_named_and_verifies_nobody():
@@ -112,7 +159,7 @@ def test_a_known_and_an_unknown_user_cost_the_same_work(work):
     assert known.replace("chuck", other) == []
     expected = work(known, "alice")
     assert (expected["found"], expected["copied"]) == ([False, True], 1)
-    assert len(expected["digests"]) == 2
+    assert len(expected["digests"]) == 3
     for name in ("bobby", "carol", "chuck", "david"):
         assert work(known, name) == expected
 
