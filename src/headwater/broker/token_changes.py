@@ -142,6 +142,7 @@ class TokenChanges:
         """Store a new token."""
 
         def stored(results: list[OpResult] | StoreError) -> None:
+            self.tokens.count(token, -1)
             if isinstance(results, StoreError):
                 reply(_not_stored(results))
             else:
@@ -149,6 +150,7 @@ class TokenChanges:
                 self._notifications.is_own(str(results[1]))
                 reply(token)
 
+        self.tokens.count(token, 1)
         node = Create(token_path(token.token_id), encode_token(token))
         write_surely(self._store, [node, _notice(token.token_id)], stored)
 

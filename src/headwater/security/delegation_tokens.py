@@ -7,6 +7,7 @@ never stored.
 
 import hmac
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple
@@ -69,6 +70,8 @@ class DelegationTokens:
         self._known: dict[str, _Known] = {}
         self._ids: dict[bytes, str] = {}
         """By hash of the HMAC, so that how long a search takes tells nothing of a HMAC."""
+        self._owned = Counter[Principal]()
+        self._requested = Counter[Principal]()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -93,7 +96,9 @@ class DelegationTokens:
     def put(self, token: TokenInformation) -> None:
         """Add a token, or replace the one with its id."""
         known = self._known.get(token.token_id)
+        self.count(token, 1)
         if known is not None:
+            self.count(known.token, -1)
             known.token = token
             return
         secret = self.hmac_of(token.token_id)
@@ -105,6 +110,18 @@ class DelegationTokens:
         known = self._known.pop(token_id, None)
         if known is not None:
             del self._ids[sha256(known.hmac).digest()]
+            self.count(known.token, -1)
+
+    def count(self, token: TokenInformation, change: int) -> None:
+        """Count a token that is being made for its owner and its requester, or stop counting it."""
+        for counter, who in ((self._owned, token.owner), (self._requested, token.requester)):
+            counter[who] += change
+            if not counter[who]:
+                del counter[who]
+
+    def most_of(self, owner: Principal, requester: Principal) -> int:
+        """Return the number of tokens of the owner, or that of the requester if it is larger."""
+        return max(self._owned[owner], self._requested[requester])
 
     def credential(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
         """Return the credential of a token, if it was derived."""

@@ -198,9 +198,13 @@ def test_a_token_is_found_by_its_hmac_until_it_is_removed():
     assert tokens.with_hmac(hmac).token_id == "a"
     assert DelegationTokens("other").hmac_of("a") != hmac
     assert tokens.with_hmac(hmac[:-1]) is None
+    owner = tokens.get("a").owner
+    tokens.put(brokers.token("a"))
+    assert tokens.most_of(owner, owner) == 1
     tokens.remove("a")
     tokens.remove("a")
     assert tokens.with_hmac(hmac) is None
+    assert tokens.most_of(owner, owner) == 0
     assert len(tokens) == 0
 
 

@@ -33,7 +33,7 @@ SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
     "delegation.token.secret.key": KEY,
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS;User:root",
+    "super.users": "User:ANONYMOUS;User:root;User:boss",
 }
 
 
@@ -208,6 +208,23 @@ def test_limits(live, as_, monkeypatch):
     assert expire(alice, short.hmac, -1).error_code == 0, "it can be removed"
     monkeypatch.setattr(handlers, "MOST_TOKENS", 1)
     assert create(alice).error_code == E.POLICY_VIOLATION
+
+
+def test_nobody_uses_up_the_tokens_of_others(live, as_, monkeypatch):
+    monkeypatch.setattr(handlers, "MOST_TOKENS_EACH", 3)
+    dora, emil, fred, boss = (Principal("User", name) for name in ("dora", "emil", "fred", "boss"))
+    of_dora, of_boss = as_(dora), as_(boss)
+    requests = [CreateDelegationTokenRequest() for _ in range(5)]
+    for request in requests:  # in one turn: none of them is stored when the next one comes
+        of_dora.send(request, 3)
+    answers = [of_dora.answer(CreateDelegationTokenResponse, 3) for _ in requests]
+    assert [one.error_code for one in answers] == [0, 0, 0, *[E.POLICY_VIOLATION] * 2]
+    assert create(of_boss, owner=dora).error_code == E.POLICY_VIOLATION, "as many of an owner"
+    assert [create(of_boss, owner=one).error_code for one in (emil, emil, fred)] == [0, 0, 0]
+    assert create(of_boss, owner=fred).error_code == E.POLICY_VIOLATION, "as many by a requester"
+    assert create(as_(emil)).error_code == 0
+    assert expire(of_dora, answers[0].hmac).error_code == 0
+    assert create(of_dora).error_code == 0
 
 
 def test_each_change_is_a_line_of_the_audit_log_without_a_secret(live, as_, caplog):

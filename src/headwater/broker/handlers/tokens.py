@@ -14,7 +14,7 @@ from headwater.broker.token_nodes import MAX_NODE_BYTES, encode_token
 from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E, KafkaError
 from headwater.model import uuid_text
-from headwater.security.delegation_tokens import TokenInformation
+from headwater.security.delegation_tokens import DelegationTokens, TokenInformation
 from headwater.security.principals import ANONYMOUS, USER, Principal
 from headwater.security.rights import (
     CREATE_TOKENS_FOR_USER,
@@ -34,6 +34,8 @@ from headwater.wire.messages.tokens import (
 
 MOST_TOKENS = 25_000
 """ZooKeeper lists the tokens in one answer, of at most 1 MiB."""
+MOST_TOKENS_EACH = 1000
+"""Of one owner, and of one requester: nobody uses up what is for all."""
 MOST_RENEWERS = 50
 NO_TIME = -1
 
@@ -87,7 +89,7 @@ def handle_create_token(
             raise KafkaError(CREATE_TOKENS_FOR_USER.refusal)
         changes = _tokens(context)
         token = _new_token(context, owner, requester, body)
-        _refuse_too_many(context, request, changes)
+        _refuse_too_many(context, request, changes.tokens, token)
     except KafkaError as refused:
         return refusal(refused)
 
@@ -133,14 +135,21 @@ def _new_token(
     return token
 
 
-def _refuse_too_many(context: Context, request: Request, changes: TokenChanges) -> None:
-    if len(changes.tokens) >= MOST_TOKENS:
-        context.peer_log.warning(
-            "delegation tokens",
-            request.connection.host,
-            f"refused to make a delegation token: there are {MOST_TOKENS}",
-        )
-        raise KafkaError(E.POLICY_VIOLATION)
+def _refuse_too_many(
+    context: Context, request: Request, tokens: DelegationTokens, made: TokenInformation
+) -> None:
+    if len(tokens) >= MOST_TOKENS:
+        there_are = f"{MOST_TOKENS}"
+    elif tokens.most_of(made.owner, made.requester) >= MOST_TOKENS_EACH:
+        there_are = f"{MOST_TOKENS_EACH} of owner {made.owner}, or by requester {made.requester}"
+    else:
+        return
+    context.peer_log.warning(
+        "delegation tokens",
+        request.connection.host,
+        f"refused to make a delegation token: there are {there_are}",
+    )
+    raise KafkaError(E.POLICY_VIOLATION)
 
 
 # -- RenewDelegationToken, ExpireDelegationToken
