@@ -8,6 +8,9 @@ from headwater.broker.listening import SETUP_TIMEOUT_S, ListenerSecurity
 from headwater.broker.server_connection import OnFrame, SaslServerConnection, ServerConnection
 from headwater.transport.wrong_protocol import tls_needed_answer
 
+_MAPPED = "::ffff:"
+"""Before an IPv4 address in a socket of both versions."""
+
 
 class BrokerAcceptor:
     """Counts each connection before TLS, within the limits of the listener and the broker."""
@@ -38,6 +41,7 @@ class BrokerAcceptor:
 
     def accept(self, host: str) -> ServerConnection | None:
         """Return the connection, or None if there are too many, or too many new ones."""
+        host = host.removeprefix(_MAPPED)  # limits, quotas and logs know one name of an address
         name = self._security.name
         if not self._context.client_quotas.admits_connection(host, name):
             self._context.peer_log.warning(

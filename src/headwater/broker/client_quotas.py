@@ -47,8 +47,6 @@ RELEASED_BYTES = 8 * 1024
 MOST_MS = 2**31 - 1
 
 _CLIENT_ID_AT = 8
-_MAPPED = "::ffff:"
-"""Before an IPv4 address in a socket of both versions."""
 _US_PER_PERCENT = 10_000
 _PRODUCE, _FETCH, _EXEMPT = QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.EXEMPT
 
@@ -157,13 +155,12 @@ class ClientQuotas:
 
         A listener that only brokers use has no quota.
         """
-        ip = host.removeprefix(_MAPPED)
-        rate = self.table.connection_rate(ip)
-        if rate is None and self._rate_per_address < INT32_MAX and not is_loopback(ip):
+        rate = self.table.connection_rate(host)
+        if rate is None and self._rate_per_address < INT32_MAX and not is_loopback(host):
             rate = self._rate_per_address
         if rate is None or listener in self._exempt_listeners:
             return True
-        owner = BucketOwner(CONNECTION_CREATION_RATE, None, ip)
+        owner = BucketOwner(CONNECTION_CREATION_RATE, None, host)
         now_us = self._clock.monotonic_us()
         bucket = self._addresses.get(owner, rate, now_us, CONNECTION_BURST_S)
         if self.is_in_debt(bucket):

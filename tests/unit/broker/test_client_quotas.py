@@ -6,12 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from headwater.broker.accepting import BrokerAcceptor
 from headwater.broker.client_quotas import (
     CONNECTION_BURST_S,
     RELEASED_AT_ONCE,
     RELEASED_BYTES,
     ClientQuotas,
 )
+from headwater.broker.listening import ListenerSecurity
 from headwater.errors import E
 from headwater.seams.clock import SystemClock
 from headwater.security.quota_buckets import BURST_S
@@ -310,9 +312,33 @@ def test_an_address_without_a_quota_has_the_rate_of_the_settings():
         return sum(quotas.admits_connection(host, listener) for _ in range(50))
 
     assert 0 < admitted("10.0.0.1") < 10
-    assert admitted("::ffff:10.0.0.1") == 0, "it has the bucket of the same address"
     assert [admitted(host) for host in ("10.0.0.2", "127.0.0.1", "::1")] == [50, 50, 50]
     assert admitted("10.0.0.1", "INTERNAL") == 50
+
+
+def test_an_address_is_limited_under_both_of_its_names(live):
+    acceptor = BrokerAcceptor(
+        live.context, ListenerSecurity("PLAINTEXT", "PLAINTEXT"), lambda _: None
+    )
+    connection_quotas = live.context.connection_quotas
+    before = connection_quotas.limits
+    overrides = {"10.0.0.2": 3}
+
+    def accepted(*hosts):
+        found = [one for one in map(acceptor.accept, hosts) if one is not None]
+        for one in found:
+            connection_quotas.leave(one, one.host, one.listener)
+        return [one.host for one in found]
+
+    def accept():
+        connection_quotas.use(before._replace(per_host=1, per_host_overrides=overrides))
+        try:
+            first = accepted("10.0.0.1", "::ffff:10.0.0.1", "2001:db8::1")
+            return first, accepted(*["::ffff:10.0.0.2"] * 5)
+        finally:
+            connection_quotas.use(before)
+
+    assert live.on_loop(accept) == (["10.0.0.1", "2001:db8::1"], ["10.0.0.2"] * 3)
 
 
 def test_the_time_of_a_long_request_counts_in_all_its_steps(live, quotas):
