@@ -107,8 +107,11 @@ def test_a_certificate_makes_a_user_and_is_required_where_that_is_set(tmp_path, 
             admin.list_topics()
 
 
-def test_a_certificate_without_a_rule_is_refused(tmp_path, authority, stores, caplog):
-    more = {"ssl_client_auth": "requested", "ssl_principal_mapping_rules": "RULE:CN=bob/bob/"}
+@pytest.mark.parametrize("rule", ["RULE:CN=bob/bob/", "RULE:.*/ANONYMOUS/"])
+def test_a_certificate_that_no_rule_makes_a_user_is_refused(
+    tmp_path, authority, stores, caplog, rule
+):
+    more = {"ssl_client_auth": "requested", "ssl_principal_mapping_rules": rule}
     with Live(tmp_path, settings(authority, stores, **more)) as live:
         with Client(live.port, tls=context(authority)) as nobody:
             assert versions(nobody) == 0

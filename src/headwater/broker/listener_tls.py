@@ -91,7 +91,7 @@ class ListenerTls:
         return fresh
 
     def principal_of(self, der: bytes | None) -> Principal | None:
-        """Return who the owner of a verified certificate is; None if no rule gives a name."""
+        """Return who the owner of a verified certificate is; None if no rule gives a user's name."""
         if der is None:
             return ANONYMOUS
         try:
@@ -99,7 +99,7 @@ class ListenerTls:
         except CertificateError:
             return None
         name = name_of_subject(self._rules, subject)
-        return None if name is None else Principal("User", name)
+        return None if name is None or name == ANONYMOUS.name else Principal("User", name)
 
     def _signature(self, settings: BrokerSettings) -> tuple[TlsSettings, list[object]]:
         """What changes when a store does."""

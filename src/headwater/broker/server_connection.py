@@ -171,7 +171,7 @@ class ServerConnection(FrameProtocol):
             self.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         )
         if principal is None:
-            why = "no rule of ssl.principal.mapping.rules matches its certificate"
+            why = "no rule of ssl.principal.mapping.rules makes a user of its certificate"
             self._report(why)
             self.context.audit.login_refused(self, "certificate", why)
             return False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headwater.errors import E
-from headwater.security.principals import Principal
+from headwater.security.principals import ANONYMOUS, Principal
 from headwater.security.sasl_exchange import AuthenticationRefused, ServerExchange
 
 MIN_REAUTHENTICATION_MS = 1000
@@ -121,6 +121,8 @@ class SaslSession:
         step = exchange.feed(token)
         if step.principal is None:
             return SessionStep(step.token, refused=step.refused)
+        if step.principal == ANONYMOUS:  # rights of clients that do not log in are not for users
+            raise AuthenticationRefused(f"no user may have the name {ANONYMOUS.name}")
         if self._former not in (None, step.principal):
             raise AuthenticationRefused(f"{self._former} logged in again as {step.principal}")
         self._exchange = None

@@ -87,6 +87,7 @@ def test_other_configs_of_a_user_stay(desk):
     [
         (upsertion(""), E.UNACCEPTABLE_CREDENTIAL, "needs a name"),
         (upsertion("<default>"), E.UNACCEPTABLE_CREDENTIAL, "stands for all"),
+        (upsertion("ANONYMOUS"), E.UNACCEPTABLE_CREDENTIAL, "no user may have"),
         (upsertion("é" * 128), E.UNACCEPTABLE_CREDENTIAL, "255 bytes"),
         (upsertion(mechanism=3), E.UNSUPPORTED_SASL_MECHANISM, "SHA-256"),
         (upsertion(iterations=4095), E.UNACCEPTABLE_CREDENTIAL, "too few iterations"),

@@ -74,6 +74,15 @@ def test_a_session_lasts_no_longer_than_its_delegation_token(mechanism, left, li
     assert session.expires(1 << 60) is (mechanism != "B")
 
 
+def test_nobody_logs_in_as_those_that_do_not_log_in():
+    session = SaslSession(OFFERED)
+    session.choose("A", 0)
+    session.feed(b"", 0)
+    with pytest.raises(AuthenticationRefused, match="no user may have the name ANONYMOUS"):
+        session.feed(b"ANONYMOUS", 0)
+    assert session.state is SaslState.AUTHENTICATING
+
+
 def test_another_mechanism_is_refused_and_a_second_handshake_too():
     session = SaslSession(OFFERED)
     assert session.choose("C", 0) is E.UNSUPPORTED_SASL_MECHANISM

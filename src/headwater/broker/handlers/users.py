@@ -8,6 +8,7 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
 from headwater.controller.commands import AlterUsers, CredentialChange, UserOutcome
 from headwater.errors import E, KafkaError
+from headwater.security.principals import ANONYMOUS
 from headwater.security.scram_credentials import (
     MAX_SALT_BYTES,
     SCRAM,
@@ -122,6 +123,11 @@ def _change(one: _Deletion | _Upsertion, counts: Counter[str]) -> CredentialChan
     problem = user_name_problem(one.name)
     if problem is not None:
         raise KafkaError(E.UNACCEPTABLE_CREDENTIAL, problem)
+    if one.name == ANONYMOUS.name and isinstance(one, _Upsertion):
+        raise KafkaError(
+            E.UNACCEPTABLE_CREDENTIAL,
+            f"{one.name} stands for all clients that do not log in: no user may have this name",
+        )
     mechanism = SCRAM_BY_NUMBER.get(one.mechanism)
     if mechanism is None:
         raise KafkaError(
