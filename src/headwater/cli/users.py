@@ -25,6 +25,14 @@ from headwater.security.scram_credentials import (
 )
 
 PASSWORD_VARIABLE = "HEADWATER_PASSWORD"
+MOST_NAMED = 10
+"""Of the delegation tokens of a user who is removed."""
+_NO_TOKENS = (
+    E.DELEGATION_TOKEN_AUTH_DISABLED,
+    E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+    E.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    E.UNSUPPORTED_VERSION,
+)
 
 _mechanisms = click.option(
     "--mechanism",
@@ -138,7 +146,7 @@ async def set_password(
 async def remove(
     admin: Admin, name: str, mechanisms: tuple[str, ...], dry_run: bool, as_json: bool
 ) -> None:
-    """Remove a user, by default with all mechanisms. Open connections stay open."""
+    """Remove a user, by default with all mechanisms. Open connections and delegation tokens stay."""
     present = await _required(admin, name)
     chosen = mechanisms or sorted(present)
     missing = sorted(set(chosen) - present)
@@ -150,6 +158,25 @@ async def remove(
             deletion = UserScramCredentialDeletion(name, mechanism)
             await admin.alter_user_scram_credentials([deletion])
     _report(name, chosen, "removed", dry_run, as_json)
+    if set(chosen) == present:
+        await _name_tokens(admin, name)
+
+
+async def _name_tokens(admin: Admin, name: str) -> None:
+    """Name the delegation tokens with which others can still log in as the user, if they are seen."""
+    try:
+        left = [one.token_id for one in await admin.describe_delegation_token([name])]
+    except KafkaError as refusal:
+        if refusal.code not in _NO_TOKENS:
+            raise
+        return
+    if left:
+        others = f" and {len(left) - MOST_NAMED} others" if len(left) > MOST_NAMED else ""
+        click.echo(
+            f"delegation tokens still log in as {name}: {', '.join(left[:MOST_NAMED])}{others}; their "
+            "renewers end them with: headwater tokens expire TOKEN",
+            err=True,
+        )
 
 
 async def _mechanisms_of(admin: Admin, name: str) -> set[str]:

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from headwater import Admin, UserScramCredentialUpsertion
 from headwater.cli.app import command
+from headwater.cli.users import MOST_NAMED, PASSWORD_VARIABLE
 from headwater.config.properties import read_properties
 from tests.unit.broker.live import Live
 
@@ -107,3 +108,21 @@ def test_what_is_said(alice: Path, words: tuple[str, ...], said: str) -> None:
     before = len(shown(alice, "tokens", "list"))
     assert said in run(alice, "tokens", *words).output
     assert len(shown(alice, "tokens", "list")) == before
+
+
+def test_the_tokens_that_a_removed_user_leaves_are_named(
+    alice: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PASSWORD_VARIABLE, "pencil")
+    shown(alice, "users", "add", "dora")
+    assert run(alice, "users", "remove", "dora").stderr == ""
+    shown(alice, "users", "add", "dora")
+    made = [
+        str(shown(alice, "tokens", "create", "--owner", "dora")[0]["token"])
+        for _ in range(MOST_NAMED + 2)
+    ]
+    removed = run(alice, "users", "remove", "dora")
+    assert removed.stdout == "dora: removed (SCRAM-SHA-512)\n"
+    assert removed.stderr.startswith("delegation tokens still log in as dora: ")
+    assert sum(token in removed.stderr for token in made) == MOST_NAMED
+    assert "and 2 others; " in removed.stderr
