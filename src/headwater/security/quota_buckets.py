@@ -7,6 +7,7 @@ once: it is then in debt, and waits on all of its connections until the debt is 
 from collections import OrderedDict
 from itertools import islice
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 BURST_S = 0.05
 """The seconds of its rate that a bucket holds. It bounds what idle clients save up."""
@@ -32,7 +33,7 @@ class QuotaBucket:
     when too little is left, so that most requests do not need the time.
     """
 
-    __slots__ = ("_burst_s", "_refilled_us", "left", "owner", "rate", "throttled_us")
+    __slots__ = ("__weakref__", "_burst_s", "_refilled_us", "left", "owner", "rate", "throttled_us")
 
     def __init__(
         self, owner: BucketOwner, rate: float, now_us: int, burst_s: float = BURST_S
@@ -79,11 +80,16 @@ class QuotaBucket:
 
 
 class QuotaBuckets:
-    """The buckets of the clients that were seen last: a client that makes up names costs no memory."""
+    """The buckets of the clients that were seen last: a client that makes up names costs no memory.
+
+    A bucket that a connection still counts against is found again even if it was dropped: two buckets
+    of one owner would admit twice the quota.
+    """
 
     def __init__(self, most: int = MOST_BUCKETS) -> None:
         self._most = most
         self._by_owner: OrderedDict[BucketOwner, QuotaBucket] = OrderedDict()
+        self._in_use = WeakValueDictionary[BucketOwner, QuotaBucket]()
 
     def throttled(self) -> list[QuotaBucket]:
         """Return the buckets that have made clients wait."""
@@ -93,13 +99,15 @@ class QuotaBuckets:
         self, owner: BucketOwner, rate: float, now_us: int, burst_s: float = BURST_S
     ) -> QuotaBucket:
         """Return the bucket of an owner, with this rate."""
-        bucket = self._by_owner.get(owner)
-        if bucket is None:
+        bucket = self._in_use.get(owner)
+        if owner not in self._by_owner:
             self._make_room(now_us)
-            bucket = self._by_owner[owner] = QuotaBucket(owner, rate, now_us, burst_s)
+        if bucket is None:
+            bucket = self._in_use[owner] = QuotaBucket(owner, rate, now_us, burst_s)
         else:
             bucket.use_rate(rate, now_us)
-            self._by_owner.move_to_end(owner)
+        self._by_owner[owner] = bucket
+        self._by_owner.move_to_end(owner)
         return bucket
 
     def _make_room(self, now_us: int) -> None:

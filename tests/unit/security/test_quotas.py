@@ -125,6 +125,21 @@ def test_millions_of_names_take_no_more_memory_than_the_table():
     assert buckets.get(BucketOwner(RATE, "busy", None), 100, number) is busy, "it is in use"
 
 
+def test_made_up_names_give_no_client_a_second_bucket():
+    buckets, owners = QuotaBuckets(100), [BucketOwner(RATE, str(n), None) for n in range(20)]
+    held = [buckets.get(owner, 100, 0) for owner in owners]
+    for number in range(1000):
+        buckets.get(BucketOwner(RATE, None, str(number)), 100, number)
+    held[0].spend(1000, 1000)
+    assert all(buckets.get(one.owner, 100, 1000) is one for one in held)
+    assert len(buckets._by_owner) == 100
+    assert [one.owner for one in buckets.throttled()] == owners[:1]
+    del held
+    for number in range(1000):
+        buckets.get(BucketOwner(RATE, None, f"later-{number}"), 100, number)
+    assert len(buckets._in_use) == 100, "what no connection counts against is gone"
+
+
 def test_a_bucket_that_is_not_used_for_an_hour_is_dropped():
     buckets = QuotaBuckets()
     for number in range(100):
