@@ -8,6 +8,11 @@ from tests.compat.differential.compare import Difference
 from tests.compat.differential.peer import CLOSED
 
 ANY = object()
+WRONG_LOGIN = (
+    "Authentication failed: Invalid username or password",
+    "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+    "SCRAM-SHA-256",
+)
 COUNTED_IN_MS = ("retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms")
 
 
@@ -72,6 +77,39 @@ INTENDED = [
     Row(
         "rights_of_users", "*: configs of 32 (v4)", "results*", ANY, [[]],
         "Groups have configs only with the consumer groups of KIP-848, which are not served.",
+    ),
+    # -- logins
+    Row(
+        "logins_*", "*", "error_message", "", None,
+        "Without an error there is no message.",
+    ),
+    Row(
+        "logins_*", "*: text", "", ANY, list(WRONG_LOGIN),
+        "All wrong logins with a mechanism get one text, whatever is wrong with them.",
+    ),
+    Row(
+        "logins_*", "metadata before the token*|between tokens*|request meanwhile*", "", ANY, CLOSED,
+        "Only what belongs to a login is read before its end; Kafka answers, and closes then.",
+    ),
+    Row(
+        "logins_in_the_wrong_order", "versions before the token*", "*", ANY, ANY,
+        "Versions are told at any time: they do no harm.",
+    ),
+    Row(
+        "logins_with_scram", "unknown user*", "*", ANY, ANY,
+        "Unknown users fail at the last step, like wrong passwords: names cannot be listed.",
+    ),
+    Row(
+        "logins_too_soon", "right after a login*", "*", ANY, ANY,
+        "Nobody logs in twice within a second; Kafka counts from the second login on.",
+    ),
+    Row(
+        "logins_again", "another mechanism*|unknown mechanism*", "*", ANY, ANY,
+        "Another mechanism than before is refused at once, with a code; both brokers close.",
+    ),
+    Row(
+        "logins_again", "huge token*", "*", ANY, ANY,
+        "Who has logged in may send frames of socket.request.max.bytes; the token is refused anyway.",
     ),
     # -- elections and moves
     Row(

@@ -100,7 +100,7 @@ class Peer:
     """A running broker."""
 
     def __init__(self, name: str, bootstrap: str, logins: str = "") -> None:
-        """`logins` is the address of a listener with SASL PLAIN."""
+        """`logins` is the address of a listener with SASL PLAIN and SCRAM."""
         self.name = name
         self.bootstrap = bootstrap
         self._logins = logins
@@ -109,9 +109,13 @@ class Peer:
         """A new connection."""
         return Line(self.bootstrap)
 
+    def stranger(self) -> Line:
+        """A new connection that must log in."""
+        return Line(self._logins)
+
     def line_of(self, user: str) -> Line:
         """A new connection of a user."""
-        line = Line(self._logins)
+        line = self.stranger()
         line.send(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         line.receive()
         token = f"\0{user}\0{user}".encode()

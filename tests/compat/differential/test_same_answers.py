@@ -24,11 +24,16 @@ SETTINGS = {
     "listener.security.protocol.map": (
         "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
     ),
-    "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
         f"org.apache.kafka.common.security.plain.PlainLoginModule required {_PASSWORDS};"
     ),
+    "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
     "auto.create.topics.enable": "false",
+    "connection.failed.authentication.delay.ms": "10",
+    "listener.name.sasl_plaintext.connections.max.reauth.ms": "600000",
     "group.initial.rebalance.delay.ms": "0",
     "inter.broker.listener.name": "PLAINTEXT",
     # The records of the scenes are old: neither broker may delete them while a slow scene runs.

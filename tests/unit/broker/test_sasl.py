@@ -45,6 +45,12 @@ SETTINGS = {
     "listener.name.sasl_plaintext.scram-sha-512.connections.max.reauth.ms": "600000",
 }
 
+WRONG_LOGIN = {
+    "PLAIN": "Authentication failed: Invalid username or password",
+    "SCRAM-SHA-256": "Authentication failed during authentication due to invalid credentials with "
+    "SASL mechanism SCRAM-SHA-256",
+}
+
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory):
@@ -137,10 +143,7 @@ def test_nothing_else_is_served_during_authentication(live):
 
 def test_a_token_before_the_handshake_logs_nobody_in(live):
     with live.client(1) as client:
-        request = SaslAuthenticateRequest(auth_bytes=b"\0bob\0bob-secret")
-        answer = client.ask(request, SaslAuthenticateResponse, 2)
-        assert answer.error_code == E.ILLEGAL_SASL_STATE
-        client.send(MetadataRequest(topics=[]), 12)
+        client.send(SaslAuthenticateRequest(auth_bytes=b"\0bob\0bob-secret"), 2)
         assert client.is_closed()
 
 
@@ -193,11 +196,24 @@ def test_a_failure_is_told_late_and_without_a_reason(live, exchange, mechanism):
         answer = authenticate(client, exchange(), mechanism)
         assert time.monotonic() - begun >= 0.02
         assert answer.error_code == E.SASL_AUTHENTICATION_FAILED
-        assert answer.error_message == (
-            "Authentication failed during authentication due to invalid credentials with SASL "
-            f"mechanism {mechanism}"
-        )
+        assert answer.error_message == WRONG_LOGIN[mechanism]
         assert client.is_closed()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "GSSAPI"])
+def test_a_session_goes_on_with_the_same_mechanism_only(live, mechanism):
+    with live.client(1) as client:
+        authenticate(client, PlainClient("bob", "bob-secret"), "PLAIN")
+        assert handshake(client, mechanism).error_code == E.UNSUPPORTED_SASL_MECHANISM
+        assert client.is_closed()
+
+
+def test_a_token_after_the_login_is_out_of_order(live):
+    with live.client(1) as client:
+        authenticate(client, PlainClient("bob", "bob-secret"), "PLAIN")
+        answer = client.ask(SaslAuthenticateRequest(auth_bytes=b""), SaslAuthenticateResponse, 2)
+        assert answer.error_code == E.ILLEGAL_SASL_STATE
+        assert is_served(client)
 
 
 def test_requests_behind_a_failure_are_not_served(live):

@@ -13,8 +13,9 @@ from headwater.broker.context import Context
 from headwater.broker.pending_response import PendingResponse
 from headwater.broker.request import Request
 from headwater.broker.server_connection import OnFrame, ServerConnection
-from headwater.errors import E
+from headwater.errors import E, KafkaError
 from headwater.security.broker_handshake import MECHANISM, HandshakeError
+from headwater.security.plain import PLAIN
 from headwater.security.sasl_exchange import AuthenticationRefused, WaitFirst
 from headwater.security.sasl_session import SaslSession, SessionStep
 from headwater.transport.frame_protocol import SMALLEST_FRAME
@@ -38,10 +39,11 @@ def handle_sasl_handshake(
     connection = request.connection
     session = _session(context, connection)
     error = session.choose(body.mechanism, context.clock.monotonic_ms())
-    response = SaslHandshakeResponse(error_code=error, mechanisms=session.advertised)
+    mechanisms = [] if error is E.ILLEGAL_SASL_STATE else session.advertised
+    response = SaslHandshakeResponse(error_code=error, mechanisms=mechanisms)
     if error is not E.NONE:
-        if not connection.authenticated:
-            why = f"{body.mechanism[:64]!r} is not a mechanism of this listener"
+        if error is E.UNSUPPORTED_SASL_MECHANISM or not connection.authenticated:
+            why = f"{body.mechanism[:64]!r} is not a mechanism for this login"
             _refuse(context, connection, body.mechanism[:64], why, partial(request.reply, response))
             return None
         return response
@@ -63,9 +65,11 @@ def handle_sasl_authenticate(
     connection = request.connection
     session = connection.sasl
     if session is None or not session.in_exchange:
+        if not connection.authenticated:
+            raise KafkaError(E.ILLEGAL_SASL_STATE, "it came without a SaslHandshake before it")
         return SaslAuthenticateResponse(
             error_code=E.ILLEGAL_SASL_STATE,
-            error_message="a SaslAuthenticate request came without a SaslHandshake before it",
+            error_message="SaslAuthenticate request received after successful authentication",
         )
     token = bytes(body.auth_bytes)
 
@@ -133,6 +137,8 @@ def _told(session: SaslSession, refused: AuthenticationRefused) -> str:
     """Return the reason for the peer: the same one for every wrong user and password."""
     if isinstance(refused, HandshakeError):
         return f"the broker was refused: {refused}"
+    if session.mechanism == PLAIN:
+        return "Authentication failed: Invalid username or password"
     return (
         "Authentication failed during authentication due to invalid credentials with SASL "
         f"mechanism {session.mechanism}"
