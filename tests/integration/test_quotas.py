@@ -19,10 +19,11 @@ from headwater.wire.messages.quotas import (
     DescribeClientQuotasResponse,
 )
 from tests.integration.waiting import until
-from tests.unit.broker.live import Client, batch, produce_request
+from tests.unit.broker.live import Client, batch, fetch_request, produce_request
 
 RATE = 1_000_000
 WINDOW_S = 10
+FETCH_BYTES = 100_000
 ANYONE = QuotaEntity("ANONYMOUS")
 
 
@@ -33,11 +34,11 @@ def broker() -> Iterator[Broker]:
 
 
 @contextmanager
-def quota(broker: Broker, key: str) -> Iterator[None]:
+def quotas(broker: Broker, *keys: str) -> Iterator[None]:
     with headwater.Admin(bootstrap_servers=broker.bootstrap) as admin:
-        admin.alter_client_quotas({ANYONE: {key: RATE}})
+        admin.alter_client_quotas({ANYONE: dict.fromkeys(keys, RATE)})
         yield
-        admin.alter_client_quotas({ANYONE: {key: None}})
+        admin.alter_client_quotas({ANYONE: dict.fromkeys(keys)})
 
 
 @contextmanager
@@ -106,72 +107,113 @@ def new_connections(port: int, topic: str) -> Callable[[threading.Event], None]:
     return run
 
 
-def test_a_quota_of_produced_bytes_holds_over_any_ten_seconds(broker: Broker) -> None:
+class Got:
+    """What consumers got together, in bytes."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.by: list[int] = []
+
+    def consumer(self, read: Callable[..., None]) -> Callable[[threading.Event], None]:
+        """A client that reads the topic, which is told where to count."""
+        rank = len(self.by)
+        self.by.append(0)
+
+        def count(size: int) -> None:
+            self.by[rank] += size
+
+        return lambda stop: read(self, stop, count)
+
+
+def confluent_consumer(bootstrap: str, name: str) -> Callable[..., None]:
+    def run(got: Got, stop: threading.Event, count: Callable[[int], None]) -> None:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": bootstrap, "group.id": name, "client.id": name,
+                "fetch.max.bytes": FETCH_BYTES, "message.max.bytes": FETCH_BYTES,
+            }
+        )  # fmt: skip
+        consumer.assign([confluent_kafka.TopicPartition(got.topic, 0, 0)])
+        while not stop.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.value() is not None:
+                count(len(message.value()))
+        consumer.close()
+
+    return run
+
+
+def own_consumer(bootstrap: str, name: str) -> Callable[..., None]:
+    def run(got: Got, stop: threading.Event, count: Callable[[int], None]) -> None:
+        with headwater.Consumer(
+            bootstrap_servers=bootstrap, client_id=name, fetch_max_bytes=FETCH_BYTES
+        ) as consumer:
+            consumer.assign([(got.topic, 0)])
+            consumer.seek_to_beginning()
+            while not stop.is_set():
+                count(sum(len(record.value) for record in consumer.poll(0.1)))
+
+    return run
+
+
+def new_fetchers(port: int) -> Callable[..., None]:
+    """Each fetch on a connection of its own, with a client id of its own."""
+
+    def run(got: Got, stop: threading.Event, count: Callable[[int], None]) -> None:
+        request = fetch_request(
+            {(got.topic, 0): 0}, max_bytes=FETCH_BYTES, partition_max_bytes=FETCH_BYTES
+        )
+        number = 0
+        while not stop.is_set():
+            number += 1
+            with Client(port) as client:
+                client.send(request, 12, f"fetcher-{number}")
+                count(len(client.receive()))
+
+    return run
+
+
+def test_quotas_of_bytes_hold_over_any_ten_seconds(broker: Broker) -> None:
+    """Of produced and of fetched ones, for all clients together."""
     broker.create_topic("in")
-    at = broker.bootstrap
+    broker.create_topic("out")
+    at, port, got = broker.bootstrap, broker.port, Got("out")
+    with headwater.Producer(bootstrap_servers=at, batch_size=50_000) as producer:
+        for _ in range(1_000):
+            producer.send("out", bytes(10_000))
     log = broker.data_dir / "in-0" / f"{0:020}.log"
+    readers = [
+        got.consumer(confluent_consumer(at, "four")),
+        got.consumer(own_consumer(at, "five")),
+        *[got.consumer(new_fetchers(port)) for _ in range(3)],
+    ]
     with (
-        quota(broker, "producer_byte_rate"),
+        quotas(broker, "producer_byte_rate", "consumer_byte_rate"),
         all_running(
             confluent_producer(at, "in", "one"),
             confluent_producer(at, "in", "two"),
             own_producer(at, "in", "three"),
-            *[new_connections(broker.port, "in") for _ in range(3)],
+            *[new_connections(port, "in") for _ in range(3)],
+            *readers,
         ),
     ):
-        until(lambda: log.stat().st_size > RATE, "the clients are at work")
+        until(lambda: log.stat().st_size > RATE and sum(got.by) > RATE, "the clients are at work")
         samples = []
         begun = time.monotonic()
         while time.monotonic() - begun < WINDOW_S + 2:
-            samples.append((time.monotonic(), log.stat().st_size))
+            samples.append((time.monotonic(), log.stat().st_size, sum(got.by)))
             time.sleep(0.1)
-    windows = [
-        (later - before) / RATE / (end - start)
-        for start, before in samples
-        for end, later in samples
-        if WINDOW_S <= end - start < WINDOW_S + 0.2
-    ]
-    assert len(windows) > 5
-    assert max(windows) <= 1.1
-    assert min(windows) >= 0.8
-
-
-def test_a_quota_of_fetched_bytes_holds_for_all_consumers_together(broker: Broker) -> None:
-    broker.create_topic("out")
-    with headwater.Producer(bootstrap_servers=broker.bootstrap) as producer:
-        for _ in range(1_000):
-            producer.send("out", bytes(10_000))
-    got = [0, 0, 0]
-
-    def confluent(rank: int) -> Callable[[threading.Event], None]:
-        def run(stop: threading.Event) -> None:
-            consumer = confluent_kafka.Consumer(
-                {"bootstrap.servers": broker.bootstrap, "group.id": f"g{rank}"}
-            )
-            consumer.assign([confluent_kafka.TopicPartition("out", 0, 0)])
-            while not stop.is_set():
-                message = consumer.poll(0.1)
-                if message is not None and message.value() is not None:
-                    got[rank] += len(message.value())
-            consumer.close()
-
-        return run
-
-    def own(stop: threading.Event) -> None:
-        with headwater.Consumer(bootstrap_servers=broker.bootstrap) as consumer:
-            consumer.assign([("out", 0)])
-            consumer.seek_to_beginning()
-            while not stop.is_set():
-                got[2] += sum(len(record.value) for record in consumer.poll(0.1))
-
-    with quota(broker, "consumer_byte_rate"), all_running(confluent(0), confluent(1), own):
-        until(lambda: sum(got) > RATE // 2, "the clients are at work")
-        before, begun = sum(got), time.monotonic()
-        until(lambda: sum(got) - before > 5 * RATE, "five seconds of the quota")
-        rate = (sum(got) - before) / (time.monotonic() - begun)
-    # What a fetch brings arrives at once, and each of the three may have one on its way.
-    assert 0.7 * RATE <= rate <= 1.5 * RATE
-    assert all(got)
+    for what in (1, 2):
+        windows = [
+            (later[what] - before[what]) / RATE / (later[0] - before[0])
+            for before in samples
+            for later in samples
+            if WINDOW_S <= later[0] - before[0] < WINDOW_S + 0.2
+        ]
+        assert len(windows) > 5
+        assert max(windows) <= 1.1
+        assert min(windows) >= 0.8
+    assert all(got.by)
 
 
 def test_a_change_is_in_force_on_the_broker_that_answers_and_soon_on_all() -> None:
