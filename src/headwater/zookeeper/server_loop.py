@@ -1,5 +1,6 @@
 """The server of `headwater store`: a listener, the sessions, and the engine they share."""
 
+import hmac
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -97,8 +98,9 @@ class StoreServer:
 
         def found() -> int:
             session = self.engine.tree.sessions.get(connect.session_id)
-            same = session is not None and session.password == connect.password
-            return session.timeout_ms if session is not None and same else 0
+            if session is None or not hmac.compare_digest(session.password, connect.password):
+                return 0
+            return session.timeout_ms
 
         def take_up(timeout_ms: int | StoreError) -> None:
             if isinstance(timeout_ms, StoreError) or timeout_ms == 0:
