@@ -202,6 +202,12 @@ async def _required(admin: Admin, name: str) -> set[str]:
 async def _set(
     admin: Admin, name: str, password: str, mechanisms: Sequence[str], iterations: int
 ) -> None:
+    if iterations < DEFAULT_ITERATIONS:
+        click.echo(
+            f"warning: with {iterations} iterations, who reads the stored credential tries passwords "
+            f"faster: use --iterations {DEFAULT_ITERATIONS} or more",
+            err=True,
+        )
     for mechanism in mechanisms:  # a request takes one mechanism of a user
         upsertion = UserScramCredentialUpsertion(name, password, mechanism, iterations)
         await admin.alter_user_scram_credentials([upsertion])

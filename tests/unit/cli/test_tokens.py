@@ -126,3 +126,12 @@ def test_the_tokens_that_a_removed_user_leaves_are_named(
     assert removed.stderr.startswith("delegation tokens still log in as dora: ")
     assert sum(token in removed.stderr for token in made) == MOST_NAMED
     assert "and 2 others; " in removed.stderr
+
+
+def test_few_iterations_are_a_warning(alice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PASSWORD_VARIABLE, "pencil")
+    few = run(alice, "users", "add", "fred", "--iterations", "8191")
+    assert few.stdout == "fred: added (SCRAM-SHA-512)\n"
+    assert few.stderr.startswith("warning: with 8191 iterations, ")
+    assert run(alice, "users", "set-password", "fred").stderr == ""
+    assert run(alice, "users", "set-password", "fred", "--iterations", "4095").exit_code == 2
