@@ -12,7 +12,10 @@ from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.framing import request_frame
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
+from headwater.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
+from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
 from tests.unit.broker.live import (
     Client,
     Closed,
@@ -336,6 +339,35 @@ def test_a_topic_name_never_leaves_the_log_dirs(live):
                 9,
             )
             assert answer.topics[0].error_code in {3, 17}
+
+
+def test_names_of_groups_and_transactions_are_in_no_path(tmp_path):
+    """They are only in the records of internal topics."""
+    name = "../../leaving"
+    settings = {"transaction.state.log.num.partitions": "1", "auto.create.topics.enable": "true"}
+    with Live(tmp_path / "a" / "data", settings) as live, live.client() as client:
+        live.create("kept")
+        partition = OffsetCommitRequest.OffsetCommitRequestPartition(committed_offset=0)
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="kept", partitions=[partition])
+        commit = OffsetCommitRequest(
+            group_id=name, generation_id_or_member_epoch=-1, topics=[topic]
+        )
+        new_id = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+
+        def both_are_stored():
+            for kind in (0, 1):
+                find = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
+                client.ask(find, FindCoordinatorResponse, 6)
+            committed = client.ask(commit, OffsetCommitResponse, 9).topics[0].partitions[0]
+            started = client.ask(new_id, InitProducerIdResponse, 4)
+            return committed.error_code == started.error_code == 0
+
+        until(both_are_stored)
+    paths = [str(path) for path in tmp_path.rglob("*")]
+    assert any("__consumer_offsets" in path for path in paths)
+    assert any("__transaction_state" in path for path in paths)
+    assert not any("leaving" in path for path in paths)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_requests_and_answers_of_a_healthy_client_are_untouched_by_all_that(live):
