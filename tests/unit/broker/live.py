@@ -136,8 +136,8 @@ class Live:
     def replica(self, topic: str, partition: int = 0):
         return self.on_loop(lambda: self.context.replicas.get(topic, partition))
 
-    def client(self, listener: int = 0) -> "Client":
-        return Client(self.broker.listeners[listener].port, tls=self.tls)
+    def client(self, listener: int = 0, source: str = "") -> "Client":
+        return Client(self.broker.listeners[listener].port, tls=self.tls, source=source)
 
     def log_in(self, client: "Client", principal: Principal) -> None:
         """Serve a client as `principal`, as if it had authenticated."""
@@ -175,8 +175,14 @@ class Closed(Exception):
 class Client:
     """One connection; requests and answers by version, nothing hidden."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None):
-        self.socket = socket.create_connection((host, port), timeout=WAIT_S)
+    def __init__(
+        self,
+        port: int,
+        host: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+        source: str = "",
+    ):
+        self.socket = socket.create_connection((host, port), WAIT_S, (source, 0))
         if tls is not None:
             try:
                 self.socket = tls.wrap_socket(self.socket, server_hostname=host)
