@@ -57,11 +57,13 @@ class ApacheKafka:
         *,
         ports: Sequence[int] = (),
         heap: str = "1G",
+        options: Sequence[str] = (),
         start_timeout: float = 60,
         measured: bool = True,
     ) -> None:
+        """`options` are those of the JVM."""
         self._extra = dict(settings or {})
-        self._java_options = () if measured else SHORT_LIVED
+        self._java_options = (*(() if measured else SHORT_LIVED), *options)
         self._ports = ports
         self._heap = heap
         self._start_timeout = start_timeout

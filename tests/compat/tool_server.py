@@ -1,5 +1,6 @@
 """One JVM for all of Kafka's tools (`java/ToolServer.java`): a warm call takes a tenth of a second."""
 
+import os
 import shutil
 import subprocess
 import threading
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.jars import JarsUnavailable, class_path
+from tools.jars import jars as folder
 from tools.java import KAFKA, SHORT_LIVED, TOOLS, java
 
 from tests.compat.client import Unavailable
@@ -31,24 +33,33 @@ class Ended:
         return self.stdout + self.stderr
 
 
-def compiled(program: str, jars: str) -> Path:
-    """The folder of the classes of our programs, compiled again only when the source is newer."""
-    made, source = CLASSES / f"{program}.class", SOURCES / f"{program}.java"
-    if made.exists() and made.stat().st_mtime >= source.stat().st_mtime:
-        return CLASSES
-    javac = shutil.which("javac")
-    if javac is None:
-        raise Unavailable("no javac on the PATH: install a JDK 17 or later")
-    command = [javac, "-nowarn", "-cp", class_path(jars), "-d", str(CLASSES), str(source)]
-    subprocess.run(command, check=True, capture_output=True)
+_compiling = threading.Lock()
+
+
+def compiled(program: str, *jars: str) -> Path:
+    """The folder of the classes of our programs, compiled again only when a source is newer."""
+    made = CLASSES / f"{program}.class"
+    with _compiling:
+        newest = max(source.stat().st_mtime for source in SOURCES.glob("*.java"))
+        if made.exists() and made.stat().st_mtime >= newest:
+            return CLASSES
+        javac = shutil.which("javac")
+        if javac is None:
+            raise Unavailable("no javac on the PATH: install a JDK 17 or later")
+        known = os.pathsep.join(map(class_path, jars))
+        command = [javac, "-nowarn", "-cp", known, "-sourcepath", str(SOURCES), "-d", str(CLASSES)]
+        subprocess.run(
+            [*command, str(SOURCES / f"{program}.java")], check=True, capture_output=True
+        )
     return CLASSES
 
 
-def program_command(program: str, jars: str, compile_with: str = "") -> list[str]:
+def program_command(program: str, *jars: str, compile_with: str = "") -> list[str]:
     """The command line of one of our Java programs; `Unavailable` where this machine lacks Java."""
     try:
-        classes = compiled(program, compile_with or jars)
-        return java(*SHORT_LIVED, program, jars=jars, before=(classes,))
+        classes = compiled(program, *([compile_with] if compile_with else jars))
+        more = [folder(name) / "*" for name in jars[1:]]
+        return java(*SHORT_LIVED, program, jars=jars[0], before=(classes, *more))
     except JarsUnavailable as missing:
         raise Unavailable(str(missing)) from missing
 

@@ -1,14 +1,13 @@
-"""Tokens of an identity provider: real clients log in, and log in again, without losing a record."""
+"""Tokens of an identity provider: our clients log in, and log in again, without losing a record.
+
+Other clients do it in `tests/compat/logins`.
+"""
 
 import asyncio
 import json
 import time
 
-import confluent_kafka
-import kafka
-import kafka.net.sasl.oauth
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 
 import headwater
@@ -88,9 +87,6 @@ def with_endpoint(oauth, provider, **changed):
         "sasl.oauthbearer.scope": "read write",
     }
     return login(oauth, **keys, **changed)
-
-
-# -- our clients
 
 
 def test_our_clients_outlive_their_tokens(live, oauth, topic, provider):
@@ -234,104 +230,3 @@ def test_a_rotated_key_is_found_while_the_broker_runs(oauth, provider, live):
 
     with headwater.Admin(**login(oauth, sasl_oauth_token_provider=rotated)) as admin:
         assert admin.describe_cluster().brokers
-
-
-# -- other clients
-
-
-def test_confluent_kafka_outlives_its_tokens(oauth, topic):
-    taken = []
-
-    def oauth_cb(config):
-        taken.append(config)
-        return fresh(), time.time() + LIFETIME_S
-
-    config = {
-        "bootstrap.servers": oauth,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "OAUTHBEARER",
-        "oauth_cb": oauth_cb,
-    }
-    failures, count = [], 0
-    producer = confluent_kafka.Producer(config)
-    ends = time.monotonic() + RUN_S
-    while time.monotonic() < ends:
-        producer.produce(
-            topic, b"%d" % count, on_delivery=lambda error, _: error and failures.append(error)
-        )
-        producer.poll(0.05)
-        count += 1
-    assert producer.flush(30) == 0
-    assert failures == []
-    assert len(taken) >= 2
-    consumer = confluent_kafka.Consumer(
-        {**config, "group.id": topic, "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe([topic])
-    received = []
-    ends = time.monotonic() + 60
-    while len(received) < count and time.monotonic() < ends:
-        message = consumer.poll(1.0)
-        if message is not None and message.error() is None:
-            received.append(message.value())
-    consumer.close()
-    assert received == [b"%d" % number for number in range(count)]
-
-
-class KafkaPythonTokens(kafka.net.sasl.oauth.AbstractTokenProvider):
-    def token(self):
-        return fresh()
-
-
-def test_kafka_python_outlives_its_tokens(oauth, topic):
-    config = {
-        "bootstrap_servers": oauth,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": KafkaPythonTokens(),
-    }
-    producer = kafka.KafkaProducer(**config)
-    count = 0
-    ends = time.monotonic() + RUN_S
-    while time.monotonic() < ends:
-        producer.send(topic, b"%d" % count).get(timeout=30)
-        count += 1
-        time.sleep(0.05)
-    producer.close()
-    consumer = kafka.KafkaConsumer(
-        topic, **config, auto_offset_reset="earliest", consumer_timeout_ms=5000
-    )
-    received = []
-    for record in consumer:
-        received.append(record.value)
-        if len(received) == count:
-            break
-    consumer.close()
-    assert received == [b"%d" % number for number in range(count)]
-
-
-def test_aiokafka_reconnects_when_its_token_ends(oauth, topic):
-    config = {
-        "bootstrap_servers": oauth,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauth_token_provider": AsyncTokens(),
-    }
-
-    async def run():
-        count = 0
-        async with AIOKafkaProducer(**config) as producer:
-            ends = time.monotonic() + RUN_S
-            while time.monotonic() < ends:
-                await producer.send_and_wait(topic, b"%d" % count)
-                count += 1
-                await asyncio.sleep(0.05)
-        received = []
-        async with AIOKafkaConsumer(topic, **config, auto_offset_reset="earliest") as consumer:
-            while len(set(received)) < count:
-                received.append((await asyncio.wait_for(consumer.getone(), 30)).value)
-        return count, received
-
-    count, received = asyncio.run(run())
-    # It does not authenticate again: a record whose connection ends may be sent twice.
-    assert sorted(set(received), key=int) == [b"%d" % number for number in range(count)]

@@ -3,10 +3,14 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
+	"net/http"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -20,16 +24,40 @@ type franzSession struct {
 
 func openFranz(ask LoginAsk, secured *tls.Config) (session, error) {
 	options := []kgo.Opt{kgo.DialTLSConfig(secured)}
+	asked := scram.Auth{User: ask.User, Pass: ask.Password, IsToken: ask.Delegated}
 	switch ask.Mechanism {
 	case "PLAIN":
 		options = append(options, kgo.SASL(plain.Auth{User: ask.User, Pass: ask.Password}.AsMechanism()))
 	case "SCRAM-SHA-256":
-		options = append(options, kgo.SASL(scram.Auth{User: ask.User, Pass: ask.Password}.AsSha256Mechanism()))
+		options = append(options, kgo.SASL(asked.AsSha256Mechanism()))
 	case "SCRAM-SHA-512":
-		options = append(options, kgo.SASL(scram.Auth{User: ask.User, Pass: ask.Password}.AsSha512Mechanism()))
+		options = append(options, kgo.SASL(asked.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		options = append(options, kgo.SASL(oauth.Oauth(func(ctx context.Context) (oauth.Auth, error) {
+			return fetchToken(ctx, ask)
+		})))
 	}
 	producer, err := connect(ask.Bootstrap, options...)
 	return &franzSession{options: options, seed: ask.Bootstrap, producer: producer}, err
+}
+
+func fetchToken(ctx context.Context, ask LoginAsk) (oauth.Auth, error) {
+	form := strings.NewReader("grant_type=client_credentials")
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, ask.Endpoint, form)
+	if err != nil {
+		return oauth.Auth{}, err
+	}
+	request.SetBasicAuth(ask.User, ask.Password)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return oauth.Auth{}, err
+	}
+	defer answer.Body.Close()
+	var granted struct {
+		Token string `json:"access_token"`
+	}
+	err = json.NewDecoder(answer.Body).Decode(&granted)
+	return oauth.Auth{Token: granted.Token}, err
 }
 
 func (s *franzSession) produce(ctx context.Context, topic, value string) error {

@@ -24,6 +24,8 @@ type LoginAsk struct {
 	Mechanism   string `json:"mechanism"`
 	User        string `json:"user"`
 	Password    string `json:"password"`
+	Endpoint    string `json:"token_endpoint"`
+	Delegated   bool   `json:"delegated"`
 	Topic       string `json:"topic"`
 	Group       string `json:"group"`
 	Value       string `json:"value"`

@@ -87,9 +87,16 @@ class KcatSession(Session):
 class LoginProgram:
     """A program whose requests are those of a session; started when first asked for."""
 
-    def __init__(self, name: str, command: Callable[[], list[str]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[], list[str]],
+        request: Callable[[Credentials], dict[str, Any]] = Credentials.as_request,
+    ) -> None:
+        """`request` is what the program is told when it opens a session."""
         self.name = name
         self._command = command
+        self._request = request
         self._server: LineServer | None = None
         self._starting = threading.Lock()
 
@@ -97,7 +104,7 @@ class LoginProgram:
         with self._starting:
             if self._server is None:
                 self._server = LineServer(self._command(), self.name)
-        return ProgramSession(self._server, credentials)
+        return ProgramSession(self._server, self._request(credentials))
 
     def close(self) -> None:
         if self._server is not None:
@@ -107,10 +114,10 @@ class LoginProgram:
 class ProgramSession(Session):
     """A session in such a program."""
 
-    def __init__(self, server: LineServer, credentials: Credentials) -> None:
+    def __init__(self, server: LineServer, request: dict[str, Any]) -> None:
         self._server = server
         self._name = f"session-{next(_numbers)}"
-        self._ask("open", **credentials.as_request())
+        self._ask("open", **request)
 
     def _ask(self, verb: str, **request: Any) -> Any:
         answer = self._server.ask(verb=verb, session=self._name, **request)

@@ -7,12 +7,15 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import kafka
+import kafka.net.sasl.oauth
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.compat.clients.kafka_python import PATIENCE_MS
+from tests.compat.logins.identity_provider import fetch_token
 from tests.compat.logins.session import Credentials, Session
 
 WAIT_S = 120
@@ -25,6 +28,8 @@ class ConfluentSession(Session):
 
     def __init__(self, credentials: Credentials) -> None:
         self._settings = of_librdkafka(credentials)
+        if credentials.token_endpoint:
+            self._settings["oauth_cb"] = lambda _: fetch_token(credentials)
         self._producer = Producer({**self._settings, "enable.idempotence": True, "linger.ms": 0})
         self._consumer: Consumer | None = None
         self._failures: list[Any] = []
@@ -72,6 +77,14 @@ def of_librdkafka(credentials: Credentials) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value}
 
 
+class KafkaPythonTokens(kafka.net.sasl.oauth.AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def token(self) -> str:
+        return fetch_token(self._credentials)[0]
+
+
 class KafkaPythonSession(Session):
     """kafka-python."""
 
@@ -87,6 +100,8 @@ class KafkaPythonSession(Session):
             "sasl_plain_password": credentials.password,
         }
         self._settings: dict[str, Any] = {key: value for key, value in given.items() if value}
+        if credentials.token_endpoint:
+            self._settings["sasl_oauth_token_provider"] = KafkaPythonTokens(credentials)
         self._producer = kafka.KafkaProducer(**self._settings, enable_idempotence=True, linger_ms=0)
         self._consumer: kafka.KafkaConsumer | None = None
 
@@ -114,6 +129,14 @@ class KafkaPythonSession(Session):
             self._consumer.close()
 
 
+class AiokafkaTokens(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    async def token(self) -> str:
+        return (await asyncio.to_thread(fetch_token, self._credentials))[0]
+
+
 class AiokafkaSession(Session):
     """aiokafka, on a loop of its own that runs between the calls too."""
 
@@ -130,6 +153,8 @@ class AiokafkaSession(Session):
             "sasl_plain_password": credentials.password,
         }
         self._settings: dict[str, Any] = {key: value for key, value in given.items() if value}
+        if credentials.token_endpoint:
+            self._settings["sasl_oauth_token_provider"] = AiokafkaTokens(credentials)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()

@@ -1,8 +1,11 @@
 """What a way in asks of a client: a session that is opened with credentials and goes on for a while."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+DELEGATION_TOKEN, SHORT_SESSIONS = "delegation token", "short sessions"
 
 
 @dataclass(frozen=True)
@@ -17,13 +20,17 @@ class Credentials:
     mechanism: str = ""
     user: str = ""
     password: str = ""
+    token_endpoint: str = ""
+    """Where an identity provider gives tokens to the user, who is its client."""
+    delegated: bool = False
+    """Whether user and password are those of a delegation token."""
 
     @property
     def protocol(self) -> str:
         return "SASL_SSL" if self.mechanism else "SSL"
 
-    def as_request(self) -> dict[str, str]:
-        """For the programs, which read JSON."""
+    def as_request(self) -> dict[str, Any]:
+        """For the programs in Go, which read JSON."""
         return {**asdict(self), "protocol": self.protocol}
 
 
@@ -54,7 +61,5 @@ class LoginClient:
     open: Callable[[Credentials], Session]
     idempotent: bool = True
     """Whether a record that it sends again, because a session ended, is there once."""
-    lacks: tuple[str, ...] = ()
-    """Mechanisms that it does not have, or not in a form that brokers take."""
-    why: str = ""
-    """What its cells say then."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """What it does not have, or not in a form that brokers take: mechanisms, DELEGATION_TOKEN, SHORT_SESSIONS; and why."""

@@ -6,12 +6,19 @@ from dataclasses import dataclass
 
 from tests.compat.client import NotOffered
 from tests.compat.logins.secured_broker import (
-    PLAIN_USER,
-    SCRAM_USERS,
+    APPLICATIONS,
     SESSION_MS,
+    TOKEN_OWNERS,
+    USERS,
     SecuredBroker,
 )
-from tests.compat.logins.session import LoginClient, Session
+from tests.compat.logins.session import (
+    DELEGATION_TOKEN,
+    SHORT_SESSIONS,
+    Credentials,
+    LoginClient,
+    Session,
+)
 
 LIFE_S = 1.5 * SESSION_MS / 1000
 PATIENCE_S = 150
@@ -84,31 +91,59 @@ class Way:
     user: str = "ANONYMOUS"
     mechanism: str = ""
     with_certificate: bool = False
+    by_token: bool = False
+    """Whether a delegation token of the user logs in."""
     use: Callable[[Work], None] = walk
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a client must have."""
+        login = DELEGATION_TOKEN if self.by_token else self.mechanism
+        return (login, SHORT_SESSIONS) if self.use is outlive_sessions else (login,)
 
-_SCRAM_256, _SCRAM_512 = SCRAM_USERS
-WAYS = {
+    def credentials(self, broker: SecuredBroker) -> Credentials:
+        """What a client shows."""
+        if self.by_token:
+            return broker.token_credentials(self.listener, self.user, self.mechanism)
+        if self.mechanism:
+            return broker.login_credentials(self.listener, self.user, self.mechanism)
+        return broker.tls_credentials(self.listener, self.user if self.with_certificate else "")
+
+
+_OWNER, _ = TOKEN_OWNERS
+WALKS = {
     "TLS": Way("TLS"),
     "mutual TLS": Way("MUTUAL", "carol", with_certificate=True),
-    "PLAIN over TLS": Way("LOGIN", PLAIN_USER, "PLAIN"),
-    "SCRAM-SHA-256": Way("LOGIN", SCRAM_USERS[_SCRAM_256][0], _SCRAM_256),
-    "SCRAM-SHA-512": Way("LOGIN", SCRAM_USERS[_SCRAM_512][0], _SCRAM_512),
-    "short sessions": Way("SHORT", SCRAM_USERS[_SCRAM_512][1], _SCRAM_512, use=outlive_sessions),
+    "PLAIN over TLS": Way("LOGIN", USERS["PLAIN"][0], "PLAIN"),
+    "SCRAM-SHA-256": Way("LOGIN", USERS["SCRAM-SHA-256"][0], "SCRAM-SHA-256"),
+    "SCRAM-SHA-512": Way("LOGIN", USERS["SCRAM-SHA-512"][0], "SCRAM-SHA-512"),
+    "OAUTHBEARER": Way("LOGIN", USERS["OAUTHBEARER"][0], "OAUTHBEARER"),
+    DELEGATION_TOKEN: Way("LOGIN", _OWNER, "SCRAM-SHA-256", by_token=True),
+}
+WAYS = {
+    **WALKS,
+    "short sessions": Way(
+        "SHORT", USERS["SCRAM-SHA-512"][1], "SCRAM-SHA-512", use=outlive_sessions
+    ),
     "a new key store": Way("RENEWED", use=outlive_a_key_store),
 }
-LONG_WAYS = [name for name, way in WAYS.items() if way.use is not walk]
+LONG_WAYS = [name for name in WAYS if name not in WALKS]
 """Those in which a client mostly waits."""
 
 
 def prefix(way: str) -> str:
     """What the topics and groups of a way begin with."""
-    return way.replace(" ", "-") + "."
+    return way.replace(",", "").replace(" ", "-") + "."
 
 
 def topic(way: str, client: str) -> str:
     """The topic of a cell, which is its group too."""
     return prefix(way) + client.replace(" ", "-")
+
+
+def application(way: str, name: str) -> str:
+    """The name of what a whole application has on a way in: topics, groups, transactional ids."""
+    return f"{APPLICATIONS}{prefix(way)}{name}"
 
 
 def users() -> dict[str, str]:
@@ -119,11 +154,10 @@ def users() -> dict[str, str]:
 def take(way: str, client: LoginClient, broker: SecuredBroker) -> None:
     """One cell of the table."""
     chosen = WAYS[way]
-    if chosen.mechanism in client.lacks:
-        raise NotOffered(client.why)
-    session = client.open(
-        broker.credentials(chosen.listener, chosen.user, chosen.mechanism, chosen.with_certificate)
-    )
+    for need in chosen.needs:
+        if need in client.lacks:
+            raise NotOffered(client.lacks[need])
+    session = client.open(chosen.credentials(broker))
     try:
         work = Work(session, broker, topic(way, client.name))
         chosen.use(work)
