@@ -21,6 +21,7 @@ from tests.compat.logins.session import (
 )
 
 LIFE_S = 1.5 * SESSION_MS / 1000
+PACE_S = 0.05
 PATIENCE_S = 150
 BROKER_ID = 1
 
@@ -68,7 +69,7 @@ def outlive_sessions(work: Work) -> None:
     while time.monotonic() < ends:
         work.write()
         work.poll()
-        time.sleep(0.02)  # the pace of the writes
+        time.sleep(PACE_S)
     work.read_all()
     work.describe()
 
@@ -110,7 +111,9 @@ class Way:
         return broker.tls_credentials(self.listener, self.user if self.with_certificate else "")
 
 
-_OWNER, _ = TOKEN_OWNERS
+_OWNER, _SHORT_OWNER = TOKEN_OWNERS
+_AT = {"OAUTHBEARER": "LOGIN"}
+"""Where sessions are short: this one ends with its token."""
 WALKS = {
     "TLS": Way("TLS"),
     "mutual TLS": Way("MUTUAL", "carol", with_certificate=True),
@@ -122,10 +125,19 @@ WALKS = {
 }
 WAYS = {
     **WALKS,
-    "short sessions": Way(
-        "SHORT", USERS["SCRAM-SHA-512"][1], "SCRAM-SHA-512", use=outlive_sessions
+    **{
+        f"short sessions, {mechanism}": Way(
+            _AT.get(mechanism, "SHORT"), short, mechanism, use=outlive_sessions
+        )
+        for mechanism, (_, short) in USERS.items()
+    },
+    f"short sessions, {DELEGATION_TOKEN}": Way(
+        "SHORT", _SHORT_OWNER, "SCRAM-SHA-512", by_token=True, use=outlive_sessions
     ),
     "a new key store": Way("RENEWED", use=outlive_a_key_store),
+    "a new key store, mutual TLS": Way(
+        "RENEWED", "dave", with_certificate=True, use=outlive_a_key_store
+    ),
 }
 LONG_WAYS = [name for name in WAYS if name not in WALKS]
 """Those in which a client mostly waits."""
