@@ -23,15 +23,19 @@ class Cell(NamedTuple):
 class Cells:
     """Runs cells ahead of the tests that ask for them."""
 
-    def __init__(self, run: Callable[[Cell], None]):
+    def __init__(self, run: Callable[[Cell], None], in_turn: Callable[[Cell], bool]):
+        """Those that are `in_turn` run one after the other, beside the rest."""
         self._run = run
+        self._in_turn = in_turn
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cell")
+        self._line = ThreadPoolExecutor(1, thread_name_prefix="cell-in-turn")
         self._results: dict[Cell, Future[str | None]] = {}
 
     def start(self, cells: Iterable[Cell]) -> None:
         """Queues the cells in their order."""
         for cell in cells:
-            self._results[cell] = self._pool.submit(self._judge, cell)
+            pool = self._line if self._in_turn(cell) else self._pool
+            self._results[cell] = pool.submit(self._judge, cell)
 
     def ends(self, cells: Iterable[Cell]) -> list[Future[str | None]]:
         """What can be waited for until these cells have run."""
@@ -50,4 +54,5 @@ class Cells:
 
     def close(self) -> None:
         """Drops what has not begun and waits for the rest."""
-        self._pool.shutdown(cancel_futures=True)
+        for pool in (self._pool, self._line):
+            pool.shutdown(cancel_futures=True)

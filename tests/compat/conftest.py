@@ -9,7 +9,7 @@ from tests.compat import matrix, table
 from tests.compat.cells import Cells
 from tests.compat.checks.kills import Kills
 from tests.compat.client import Unavailable
-from tests.compat.logins import ways
+from tests.compat.logins import frameworks, ways
 from tests.compat.logins.columns import LoginClients
 from tests.compat.logins.secured_broker import start_secured_broker
 from tests.compat.start_broker import start_broker
@@ -83,8 +83,17 @@ def login_clients():
 
 
 @pytest.fixture(scope="session")
+def framework_program():
+    """The JVM of Kafka Streams and Connect, started when first asked for."""
+    program = frameworks.FrameworkProgram()
+    yield program
+    program.close()
+
+
+@pytest.fixture(scope="session")
 def secured_broker(login_clients):
     topics = [ways.topic(way, name) for way in ways.WAYS for name in login_clients]
+    topics += [name for way in ways.WALKS for name in frameworks.topics(way)]
     with start_secured_broker(ways.users(), topics) as running:
         yield running
 
@@ -94,14 +103,15 @@ def cells(request, tool_server, transactional):
     """Starts every cell that this run has collected, and the brokers that they need."""
     collected = [item.callspec.params["cell"] for item in request.session.items if _is_cell(item)]
     on_three = [cell for cell in collected if matrix.needs_three_brokers(cell)]
-    logins = [cell for cell in collected if cell in matrix.LOGIN_CELLS]
+    logins = [cell for cell in collected if matrix.needs_secured_broker(cell)]
     run_alone = run_on_three = run_login = None
     if len(on_three) + len(logins) < len(collected):
         clients, broker = map(request.getfixturevalue, ("clients", "broker"))
         run_alone = partial(matrix.run_cell, clients=clients, broker=broker)
     if logins:
-        known, secured = map(request.getfixturevalue, ("login_clients", "secured_broker"))
-        run_login = partial(matrix.run_login_cell, clients=known, broker=secured)
+        names = ("login_clients", "framework_program", "secured_broker")
+        known, program, secured = map(request.getfixturevalue, names)
+        run_login = partial(matrix.run_login_cell, clients=known, program=program, broker=secured)
     if on_three:
         brokers = request.getfixturevalue("three_brokers")
         clients = matrix.Clients(brokers.bootstrap, tool_server, transactional)
@@ -117,12 +127,12 @@ def cells(request, tool_server, transactional):
     def run(cell):
         if matrix.needs_three_brokers(cell):
             run_on_three(cell)
-        elif cell in matrix.LOGIN_CELLS:
+        elif matrix.needs_secured_broker(cell):
             run_login(cell)
         else:
             run_alone(cell)
 
-    running = Cells(run)
+    running = Cells(run, in_turn=matrix.runs_in_turn)
     running.start(matrix.in_order(collected))
     if any(map(matrix.needs_kills, on_three)):
         kills.start(after=running.ends(c for c in on_three if not matrix.needs_kills(c)))

@@ -30,9 +30,10 @@ from tests.compat.clients.java_tools import JavaTools
 from tests.compat.clients.kafka_python import KafkaPython
 from tests.compat.clients.kcat import Kcat
 from tests.compat.logins.columns import LoginClients
+from tests.compat.logins.frameworks import FRAMEWORK_LOGINS, FrameworkProgram
 from tests.compat.logins.secured_broker import SecuredBroker
 from tests.compat.logins.session import LoginClient
-from tests.compat.logins.ways import LONG_WAYS, WAYS, take
+from tests.compat.logins.ways import LONG_WAYS, WALKS, WAYS, take
 from tests.compat.three_brokers import ThreeBrokers
 from tests.compat.tool_server import ToolServer
 from tests.compat.transactions.programs import TransactionalClient, transactional_clients
@@ -67,6 +68,7 @@ TABLES = [
         [*map(THREE.format, TRANSACTION_CHECKS), TRANSACTION_KILLS],
     ),
     ("Clients by how they log in", LOGIN_CLIENTS, list(WAYS)),
+    ("Kafka Streams and Connect by how they log in", list(FRAMEWORK_LOGINS), list(WALKS)),
 ]
 (
     CLIENT_CELLS,
@@ -77,6 +79,7 @@ TABLES = [
     TRANSACTION_CELLS,
     CLUSTER_TRANSACTION_CELLS,
     LOGIN_CELLS,
+    FRAMEWORK_LOGIN_CELLS,
 ) = ([Cell(client, check) for check in rows for client in columns] for _, columns, rows in TABLES)
 _SLOW = ("group", "commits", "offset resets", "kafka-", *FRAMEWORK_CHECKS, *LONG_WAYS)
 
@@ -174,9 +177,27 @@ def run_cluster_cell(cell: Cell, clients: Clients, brokers: ThreeBrokers, kills:
         CLUSTER_CHECKS[cell.check](client, brokers)
 
 
-def run_login_cell(cell: Cell, clients: Mapping[str, LoginClient], broker: SecuredBroker) -> None:
-    """Lets one client take one way in."""
-    take(cell.check, clients[cell.client], broker)
+def needs_secured_broker(cell: Cell) -> bool:
+    """Whether a cell is about a login."""
+    return cell in LOGIN_CELLS or cell in FRAMEWORK_LOGIN_CELLS
+
+
+def runs_in_turn(cell: Cell) -> bool:
+    """Whether only one such cell runs at a time: their JVM has not the memory for all."""
+    return cell in FRAMEWORK_LOGIN_CELLS
+
+
+def run_login_cell(
+    cell: Cell,
+    clients: Mapping[str, LoginClient],
+    program: FrameworkProgram,
+    broker: SecuredBroker,
+) -> None:
+    """Lets one client, or one framework, take one way in."""
+    if cell in FRAMEWORK_LOGIN_CELLS:
+        FRAMEWORK_LOGINS[cell.client](cell.check, program, broker)
+    else:
+        take(cell.check, clients[cell.client], broker)
 
 
 def killed_under(cells: Iterable[Cell], clients: Clients) -> list[Client]:

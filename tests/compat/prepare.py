@@ -14,6 +14,7 @@ from tools.java import KAFKA
 from tests.compat.client import Unavailable
 from tests.compat.clients import franz
 from tests.compat.clients.kcat import Kcat
+from tests.compat.logins import frameworks
 from tests.compat.tool_server import compiled
 
 STEPS: dict[str, Callable[[], object]] = {
@@ -22,6 +23,7 @@ STEPS: dict[str, Callable[[], object]] = {
     "the transactions of the Java clients": lambda: compiled("Transactions", "kafka-clients-3.9.2"),
     "the logins of the Java clients": lambda: compiled("Logins", "kafka-clients-3.9.2"),
     "the word count of Kafka Streams": lambda: compiled("WordCount", "kafka-streams-4.3.1"),
+    "Kafka Streams and Connect that log in": lambda: compiled("Frameworks", *frameworks.JARS),
     "the franz-go program": franz.build,
     "kcat": lambda: Kcat("nowhere:0"),
     "the archive of Spark's classes": make_class_archive,

@@ -51,3 +51,10 @@ def test_framework_counts_exactly_once(finish):
 @pytest.mark.parametrize("cell", matrix.LOGIN_CELLS, ids=lambda cell: f"{cell.client}-{cell.check}")
 def test_client_logs_in(finish):
     finish()
+
+
+@pytest.mark.parametrize(
+    "cell", matrix.FRAMEWORK_LOGIN_CELLS, ids=lambda cell: f"{cell.client}-{cell.check}"
+)
+def test_framework_logs_in(finish):
+    finish()

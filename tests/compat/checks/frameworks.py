@@ -8,6 +8,7 @@ import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.error import URLError
 
@@ -159,7 +160,14 @@ def source_lines(broker: BrokerUnderTest) -> None:
                 begun = len(feeder.lines)
                 with _running(connect.command, output):
                     if turn == 0:
-                        eventually(lambda: connect.create(file, target), PATIENCE_S)
+                        create = partial(
+                            start_connector,
+                            connect.address,
+                            "FileStreamSource",
+                            file=str(file),
+                            topic=target,
+                        )
+                        eventually(create, PATIENCE_S)
                     sourced.read_until(begun + 20)  # this worker has written, and goes on
             feeder.stop()
             with _running(connect.command, output):
@@ -174,28 +182,53 @@ def _line(file, line: str) -> None:
     file.write(line + "\n")
 
 
+def worker_settings(name: str, address: str) -> dict[str, str]:
+    """Settings of a worker in distributed mode, but for how its clients connect."""
+    settings = {
+        "group.id": name,
+        "listeners": address,
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "plugin.discovery": "service_load",
+        "session.timeout.ms": "6000",
+        "heartbeat.interval.ms": "1000",
+        "scheduled.rebalance.max.delay.ms": "0",
+    }
+    for kind in ("config", "offset", "status"):
+        settings[f"{kind}.storage.topic"] = f"{name}-{kind}"
+        settings[f"{kind}.storage.replication.factor"] = "1"
+    return settings | {"offset.storage.partitions": "1", "status.storage.partitions": "1"}
+
+
+def start_connector(address: str, kind: str, **config: str) -> bool:
+    """Starts a connector on the worker whose REST interface is there; False while it does not answer.
+
+    `kind` is FileStreamSource or FileStreamSink.
+    """
+    chosen = {"connector.class": f"org.apache.kafka.connect.file.{kind}Connector", **config}
+    request = urllib.request.Request(
+        f"{address}/connectors/{kind}/config",
+        json.dumps({**chosen, "tasks.max": "1"}).encode(),
+        {"Content-Type": "application/json"},
+        method="PUT",
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return bool(answer.status < 300)
+    except (URLError, TimeoutError):
+        return False
+
+
 class _Connect:
-    """A worker in distributed mode, and the REST interface that takes a connector."""
+    """A worker in a process of its own."""
 
     def __init__(self, broker: BrokerUnderTest, folder: Path):
-        self._address = f"http://127.0.0.1:{free_port()}"
-        name = broker.fresh("connect")
+        self.address = f"http://127.0.0.1:{free_port()}"
         settings = {
+            **worker_settings(broker.fresh("connect"), self.address),
             "bootstrap.servers": broker.bootstrap,
-            "group.id": name,
-            "listeners": self._address,
             "exactly.once.source.support": "enabled",
-            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "plugin.discovery": "hybrid_warn",
-            "session.timeout.ms": "6000",
-            "heartbeat.interval.ms": "1000",
-            "scheduled.rebalance.max.delay.ms": "0",
         }
-        for kind in ("config", "offset", "status"):
-            settings[f"{kind}.storage.topic"] = f"{name}-{kind}"
-            settings[f"{kind}.storage.replication.factor"] = "1"
-        settings |= {"offset.storage.partitions": "1", "status.storage.partitions": "1"}
         file = folder / "worker.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
@@ -203,26 +236,6 @@ class _Connect:
             self.command = java(*SHORT_LIVED, main, str(file), jars="kafka-connect-4.3.1")
         except JarsUnavailable as missing:
             raise Unavailable(str(missing)) from missing
-
-    def create(self, file: Path, topic: str) -> bool:
-        """Starts a connector that reads a file; False while the worker does not answer."""
-        config = {
-            "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
-            "tasks.max": "1",
-            "file": str(file),
-            "topic": topic,
-        }
-        request = urllib.request.Request(
-            f"{self._address}/connectors/lines/config",
-            json.dumps(config).encode(),
-            {"Content-Type": "application/json"},
-            method="PUT",
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return bool(answer.status < 300)
-        except (URLError, TimeoutError):
-            return False
 
 
 FRAMEWORK_CHECKS: dict[str, FrameworkCheck] = {

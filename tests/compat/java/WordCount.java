@@ -12,6 +12,12 @@ public final class WordCount {
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("application.id", arguments[1]);
         settings.put("state.dir", arguments[2]);
+        KafkaStreams streams = of(settings, arguments[3], arguments[4]);
+        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
+        streams.start();
+    }
+
+    static KafkaStreams of(Properties settings, String source, String target) {
         settings.put("processing.guarantee", "exactly_once_v2");
         settings.put("default.key.serde", Serdes.StringSerde.class);
         settings.put("default.value.serde", Serdes.StringSerde.class);
@@ -19,15 +25,13 @@ public final class WordCount {
         settings.put("consumer.auto.offset.reset", "earliest");
         settings.put("consumer.session.timeout.ms", 6000); // a halted instance is missed after this
         StreamsBuilder builder = new StreamsBuilder();
-        KStream<String, String> lines = builder.stream(arguments[3]);
+        KStream<String, String> lines = builder.stream(source);
         lines.flatMapValues(line -> Arrays.asList(line.split(" ")))
                 .groupBy((key, word) -> word)
                 .count()
                 .toStream()
                 .mapValues(count -> Long.toString(count))
-                .to(arguments[4]);
-        KafkaStreams streams = new KafkaStreams(builder.build(), settings);
-        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
-        streams.start();
+                .to(target);
+        return new KafkaStreams(builder.build(), settings);
     }
 }
