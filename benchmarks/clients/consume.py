@@ -6,7 +6,7 @@ The broker holds a topic written beforehand; each client reads all of it, or the
 it is a slow one, from being told what to read to the last record. Medians of the rounds are told,
 and their ratio to the better of confluent-kafka as it comes and confluent-kafka tuned
 (fetch.queue.backoff.ms, a big queue); `contest` says how they are taken. The last row is not a client
-but what the stream carries (`wire`).
+but what the stream carries (`wire`), in plain text alone.
 """
 
 import argparse
@@ -19,26 +19,31 @@ from benchmarks.clients.contest import (
     Figures,
     Stopwatch,
     arguments,
+    broker_of,
     parsed,
+    place_of,
     rate_table,
     run_worker,
     running,
     save,
     take_turns,
 )
+from benchmarks.clients.place import Place
 from headwater.model import TopicPartition
 
 CASES = {"100B": (100, 3_000_000), "1KB": (1024, 600_000)}
+WIRE = "the wire, nothing decoded"
+"""Speaks no TLS."""
 DIFFERENT = 10_000
 """Records of a topic before they repeat."""
 
 
-def headwater_poll(bootstrap: str, watch: Stopwatch, how: str) -> None:
+def headwater_poll(place: Place, watch: Stopwatch, how: str) -> None:
     """The blocking face."""
     from headwater import Consumer
 
     with Consumer(
-        bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
+        **place.headwater(), auto_offset_reset="earliest", max_poll_records=500
     ) as consumer:
         if how == "arrow":
             import pyarrow  # noqa: F401 - imported before the clock starts
@@ -56,7 +61,7 @@ def headwater_poll(bootstrap: str, watch: Stopwatch, how: str) -> None:
         watch.stop()
 
 
-def headwater_aio(bootstrap: str, watch: Stopwatch, how: str) -> None:
+def headwater_aio(place: Place, watch: Stopwatch, how: str) -> None:
     """The asyncio face."""
     import uvloop
 
@@ -64,7 +69,7 @@ def headwater_aio(bootstrap: str, watch: Stopwatch, how: str) -> None:
 
     async def run() -> None:
         async with Consumer(
-            bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
+            **place.headwater(), auto_offset_reset="earliest", max_poll_records=500
         ) as consumer:
             if how == "arrow":
                 import pyarrow  # noqa: F401 - imported before the clock starts
@@ -84,7 +89,7 @@ def headwater_aio(bootstrap: str, watch: Stopwatch, how: str) -> None:
         runner.run(run())
 
 
-def headwater_range(bootstrap: str, watch: Stopwatch, how: str) -> None:
+def headwater_range(place: Place, watch: Stopwatch, how: str) -> None:
     """A range of each partition straight to Arrow, as the tasks of a Spark source read it."""
     import pyarrow  # noqa: F401 - imported before the clock starts
 
@@ -93,11 +98,11 @@ def headwater_range(bootstrap: str, watch: Stopwatch, how: str) -> None:
     from headwater.pipelines.topic_source.offsets import OffsetRange
     from headwater.pipelines.topic_source.range_reader import RangeReader
 
-    with Consumer(bootstrap_servers=bootstrap) as consumer:
+    with Consumer(**place.headwater()) as consumer:
         partitions = [TopicPartition(TOPIC, number) for number in consumer.partitions_for(TOPIC)]
         ends = consumer.end_offsets(partitions)
     reader = RangeReader(
-        broker_client({"bootstrap_servers": bootstrap}),
+        broker_client(place.headwater()),
         headers=False,
         fail_on_data_loss=True,
         timeout_ms=30_000,
@@ -112,11 +117,11 @@ def headwater_range(bootstrap: str, watch: Stopwatch, how: str) -> None:
     watch.stop()
 
 
-def confluent_consume(bootstrap: str, watch: Stopwatch, how: str) -> None:
+def confluent_consume(place: Place, watch: Stopwatch, how: str) -> None:
     """confluent-kafka's consume(), the quickest it has."""
     from confluent_kafka import Consumer, TopicPartition
 
-    options: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "bench"}
+    options: dict[str, Any] = {**place.librdkafka(), "group.id": "bench"}
     options |= {"auto.offset.reset": "earliest", "enable.auto.commit": False}
     if how == "tuned":
         options |= {"fetch.queue.backoff.ms": 5, "queued.min.messages": 1_000_000}
@@ -132,14 +137,14 @@ def confluent_consume(bootstrap: str, watch: Stopwatch, how: str) -> None:
     consumer.close()
 
 
-def aiokafka_getmany(bootstrap: str, watch: Stopwatch, how: str) -> None:
+def aiokafka_getmany(place: Place, watch: Stopwatch, how: str) -> None:
     """Aiokafka."""
     import uvloop
     from aiokafka import AIOKafkaConsumer  # type: ignore[import-untyped]
 
     async def run() -> None:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
+            **place.aiokafka(), auto_offset_reset="earliest", max_poll_records=500
         )
         await consumer.start()
         left = watch.count
@@ -155,12 +160,12 @@ def aiokafka_getmany(bootstrap: str, watch: Stopwatch, how: str) -> None:
         runner.run(run())
 
 
-def kafka_python_poll(bootstrap: str, watch: Stopwatch, how: str) -> None:
+def kafka_python_poll(place: Place, watch: Stopwatch, how: str) -> None:
     """kafka-python."""
     from kafka import KafkaConsumer  # type: ignore[import-untyped]
 
     consumer = KafkaConsumer(
-        TOPIC, bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
+        TOPIC, **place.kafka_python(), auto_offset_reset="earliest", max_poll_records=500
     )
     left = watch.count
     watch.start()
@@ -171,14 +176,14 @@ def kafka_python_poll(bootstrap: str, watch: Stopwatch, how: str) -> None:
     consumer.close()
 
 
-def the_wire(bootstrap: str, watch: Stopwatch, how: str) -> None:
+def the_wire(place: Place, watch: Stopwatch, how: str) -> None:
     """No client: what the stream carries."""
     from benchmarks.clients.wire import fetch_everything
 
-    fetch_everything(bootstrap, watch)
+    fetch_everything(place.bootstrap, watch)
 
 
-Read = Callable[[str, Stopwatch, str], None]
+Read = Callable[[Place, Stopwatch, str], None]
 CLIENTS: dict[str, tuple[Read, str, str, float]] = {
     # name: function, variant, codec, which part of the topic it reads
     "confluent-kafka": (confluent_consume, "", "", 1.0),
@@ -192,7 +197,7 @@ CLIENTS: dict[str, tuple[Read, str, str, float]] = {
     "headwater compiled ranges": (headwater_range, "", "compiled", 1.0),
     "aiokafka": (aiokafka_getmany, "", "", 0.15),
     "kafka-python": (kafka_python_poll, "", "", 0.05),
-    "the wire, nothing decoded": (the_wire, "", "compiled", 1.0),
+    WIRE: (the_wire, "", "compiled", 1.0),
 }
 
 
@@ -200,30 +205,32 @@ def contest(case: str, asked: argparse.Namespace) -> dict[str, Figures]:
     """Medians by client."""
     size, count = CASES[case]
     count = max(round(count * asked.scale / DIFFERENT), 1) * DIFFERENT
-    with running(asked.broker, partitions=asked.partitions) as bootstrap:
-        fill(bootstrap, size, count, asked.batch)
+    with running(asked.broker, secure=asked.secure, partitions=asked.partitions) as place:
+        fill(place, size, count, asked.batch)
 
         def measure(client: str) -> Figures:
             _, _, codec, part = CLIENTS[client]
-            return run_worker("consume", client, codec, bootstrap, count=int(count * part))
+            return run_worker("consume", client, codec, place, count=int(count * part))
 
-        return take_turns(asked.client or list(CLIENTS), asked.rounds, measure)
+        plain_only = [WIRE] if asked.secure else []
+        clients = [name for name in asked.client or CLIENTS if name not in plain_only]
+        return take_turns(clients, asked.rounds, measure)
 
 
-def fill(bootstrap: str, size: int, count: int, batch_size: int) -> None:
+def fill(place: Place, size: int, count: int, batch_size: int) -> None:
     """Write `count` records."""
     from headwater import Producer
 
     values = [b"%08d" % number + bytes(size - 8) for number in range(DIFFERENT)]
-    with Producer(bootstrap_servers=bootstrap, batch_size=batch_size) as producer:
+    with Producer(**place.headwater(), batch_size=batch_size) as producer:
         for _ in range(0, count, len(values)):
             producer.send_many(TOPIC, values)
 
 
-def work(client: str, bootstrap: str, count: int) -> None:
+def work(client: str, place: Place, count: int) -> None:
     """One run, in a process of its own."""
     function, how, _, _ = CLIENTS[client]
-    function(bootstrap, Stopwatch(count), how)
+    function(place, Stopwatch(count), how)
 
 
 def main() -> None:
@@ -236,11 +243,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
     asked = parsed(parser)
     if asked.worker:
-        work(asked.worker, asked.bootstrap, asked.count)
+        work(asked.worker, place_of(asked), asked.count)
         return
     results = {case: contest(case, asked) for case in asked.case or CASES}
     for case, rows in results.items():
-        print(f"\n{case}, broker {asked.broker}: rate, CPU\n{rate_table(rows)}")
+        print(f"\n{case}, {broker_of(asked)}: rate, CPU\n{rate_table(rows)}")
     save(results, asked.json)
 
 

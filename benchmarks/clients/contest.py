@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.clients.place import Place
+
 TOPIC = "bench"
 BROKERS = ("headwater", "apache")
 Figures = dict[str, float]
@@ -32,12 +34,14 @@ def arguments(about: str | None, clients: Iterable[str]) -> argparse.ArgumentPar
         allow_abbrev=False,
     )
     parser.add_argument("--broker", choices=BROKERS, default="headwater")
+    parser.add_argument("--secure", action="store_true", help="over SASL_SSL, with PLAIN")
     parser.add_argument("--rounds", type=_at_least_one, default=3, help="counted ones")
     parser.add_argument("--client", action="append", choices=list(clients), help="repeatable")
     parser.add_argument("--json", metavar="FILE", help="where to write the medians")
     # How a benchmark calls itself for one run of one client.
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
+    parser.add_argument("--authority", default="", help=argparse.SUPPRESS)
     return parser
 
 
@@ -58,19 +62,59 @@ def _at_least_one(word: str) -> int:
     return number
 
 
+def place_of(asked: argparse.Namespace) -> Place:
+    """Where a worker is to connect."""
+    return Place(asked.bootstrap, asked.authority)
+
+
+def broker_of(asked: argparse.Namespace) -> str:
+    """Return the broker as the title of a table has it."""
+    return f"broker {asked.broker}{', SASL_SSL' if asked.secure else ''}"
+
+
 @contextmanager
 def running(
-    broker: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
-) -> Iterator[str]:
-    """The address of a fresh broker that holds the topic, empty."""
-    # Imported here: a worker shall load nothing but the client that it measures.
+    broker: str,
+    *,
+    partitions: int = 1,
+    settings: Mapping[str, str] | None = None,
+    secure: bool = False,
+) -> Iterator[Place]:
+    """Where clients find a fresh broker that holds the topic, empty."""
+    with (_secured if secure else _plain)(broker, settings) as (bootstrap, place):
+        _create_topic(bootstrap, partitions)
+        yield place
+
+
+# What is imported in these two is not for workers, which shall load nothing but the client that they measure.
+
+
+@contextmanager
+def _plain(broker: str, settings: Mapping[str, str] | None) -> Iterator[tuple[str, Place]]:
     from tools.apache_kafka import ApacheKafka
 
     from headwater.testing import Broker
 
     with ApacheKafka(settings) if broker == "apache" else Broker(settings, subprocess=True) as up:
-        _create_topic(up.bootstrap, partitions)
-        yield up.bootstrap
+        yield up.bootstrap, Place(up.bootstrap)
+
+
+@contextmanager
+def _secured(broker: str, settings: Mapping[str, str] | None) -> Iterator[tuple[str, Place]]:
+    """The address of the plain listener, and where the secured one is."""
+    from benchmarks.security.servers import SecureHeadwater, SecureKafka, Stores
+    from headwater.testing.broker import DEFAULTS
+
+    with Stores() as stores:
+        server: SecureKafka | SecureHeadwater
+        if broker == "apache":
+            server = SecureKafka(stores, "SASL_SSL", settings)
+        else:
+            more = {**DEFAULTS, **(settings or {})}
+            server = SecureHeadwater(stores, "SASL_SSL", more=more)
+        with server:
+            place = Place(f"127.0.0.1:{server.secure_port}", str(stores.authority))
+            yield f"127.0.0.1:{server.port}", place
 
 
 def _create_topic(bootstrap: str, partitions: int) -> None:
@@ -82,10 +126,11 @@ def _create_topic(bootstrap: str, partitions: int) -> None:
         admin.end_offsets([(TOPIC, number) for number in range(partitions)])
 
 
-def run_worker(benchmark: str, client: str, codec: str, bootstrap: str, **options: Any) -> Figures:
+def run_worker(benchmark: str, client: str, codec: str, place: Place, **options: Any) -> Figures:
     """One run of a client in a process of its own; `codec` is for clients of ours."""
     command = [sys.executable, "-m", f"benchmarks.clients.{benchmark}"]
-    command += ["--worker", client, "--bootstrap", bootstrap]
+    command += ["--worker", client, "--bootstrap", place.bootstrap]
+    command += ["--authority", place.authority]
     for name, value in options.items():
         command += [f"--{name}", str(value)]
     done = subprocess.run(

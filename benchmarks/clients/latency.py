@@ -22,17 +22,20 @@ from benchmarks.clients.contest import (
     TOPIC,
     Figures,
     arguments,
+    broker_of,
     parsed,
+    place_of,
     run_worker,
     running,
     save,
     take_turns,
     tell,
 )
+from benchmarks.clients.place import Place
 
 WARM_UP_S = 1.0
 _SENT = Struct(">q")
-Run = Callable[[str, float, float], list[int]]
+Run = Callable[[Place, float, float], list[int]]
 
 
 def schedule(rate: float, seconds: float) -> list[int]:
@@ -87,7 +90,7 @@ async def on_time_here(dues: list[int]) -> AsyncIterator[None]:
     rope.close()
 
 
-def headwater_aio(bootstrap: str, rate: float, seconds: float) -> list[int]:
+def headwater_aio(place: Place, rate: float, seconds: float) -> list[int]:
     """The asyncio face."""
     import uvloop
 
@@ -101,8 +104,8 @@ def headwater_aio(bootstrap: str, rate: float, seconds: float) -> list[int]:
 
     async def run() -> None:
         async with (
-            Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer,
-            Consumer(bootstrap_servers=bootstrap, auto_offset_reset="latest") as consumer,
+            Producer(**place.headwater(), linger_ms=0) as producer,
+            Consumer(**place.headwater(), auto_offset_reset="latest") as consumer,
         ):
             await consumer.assign([(TOPIC, 0)])
             await consumer.position((TOPIC, 0))
@@ -118,13 +121,13 @@ def headwater_aio(bootstrap: str, rate: float, seconds: float) -> list[int]:
     return seen
 
 
-def headwater_blocking(bootstrap: str, rate: float, seconds: float) -> list[int]:
+def headwater_blocking(place: Place, rate: float, seconds: float) -> list[int]:
     """The blocking face, a thread for each end."""
     from headwater import Consumer, Producer
 
     with (
-        Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer,
-        Consumer(bootstrap_servers=bootstrap, auto_offset_reset="latest") as consumer,
+        Producer(**place.headwater(), linger_ms=0) as producer,
+        Consumer(**place.headwater(), auto_offset_reset="latest") as consumer,
     ):
         consumer.assign([(TOPIC, 0)])
         consumer.position((TOPIC, 0))
@@ -137,16 +140,12 @@ def headwater_blocking(bootstrap: str, rate: float, seconds: float) -> list[int]
         return _both(send, lambda: [record.value for record in consumer.poll(5)], rate, seconds)
 
 
-def confluent(bootstrap: str, rate: float, seconds: float) -> list[int]:
+def confluent(place: Place, rate: float, seconds: float) -> list[int]:
     """The bindings of librdkafka, a thread for each end."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True}
-    )
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "fetch.wait.max.ms": 500}
-    )
+    producer = Producer({**place.librdkafka(), "linger.ms": 0, "enable.idempotence": True})
+    consumer = Consumer({**place.librdkafka(), "group.id": "bench", "fetch.wait.max.ms": 500})
     end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), 10)[1]
     consumer.assign([TopicPartition(TOPIC, 0, end)])
     producer.list_topics(TOPIC)
@@ -177,7 +176,7 @@ def _both(
     return seen
 
 
-def aiokafka(bootstrap: str, rate: float, seconds: float) -> list[int]:
+def aiokafka(place: Place, rate: float, seconds: float) -> list[int]:
     """Aiokafka on uvloop."""
     import uvloop
     from aiokafka import (  # type: ignore[import-untyped]
@@ -193,10 +192,8 @@ def aiokafka(bootstrap: str, rate: float, seconds: float) -> list[int]:
             await producer.send(TOPIC, value())
 
     async def run() -> None:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap, linger_ms=0, enable_idempotence=True
-        )
-        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="latest")
+        producer = AIOKafkaProducer(**place.aiokafka(), linger_ms=0, enable_idempotence=True)
+        consumer = AIOKafkaConsumer(**place.aiokafka(), auto_offset_reset="latest")
         await producer.start()
         await consumer.start()
         consumer.assign([TopicPartition(TOPIC, 0)])
@@ -227,18 +224,18 @@ CLIENTS: dict[str, tuple[Run, str]] = {
 
 def contest(asked: argparse.Namespace) -> dict[str, Figures]:
     """Medians of the percentiles by client, in milliseconds."""
-    with running(asked.broker) as bootstrap:
+    with running(asked.broker, secure=asked.secure) as place:
 
         def measure(client: str) -> Figures:
             times = {"rate": asked.rate, "seconds": asked.seconds}
-            return run_worker("latency", client, CLIENTS[client][1], bootstrap, **times)
+            return run_worker("latency", client, CLIENTS[client][1], place, **times)
 
         return take_turns(asked.client or list(CLIENTS), asked.rounds, measure)
 
 
-def work(client: str, bootstrap: str, rate: float, seconds: float) -> None:
+def work(client: str, place: Place, rate: float, seconds: float) -> None:
     """One run, in a process of its own: percentiles of all but the first second."""
-    late = CLIENTS[client][0](bootstrap, rate, seconds + WARM_UP_S)
+    late = CLIENTS[client][0](place, rate, seconds + WARM_UP_S)
     kept = sorted(late[int(rate * WARM_UP_S) :])
     tell({f"p{share:g}": kept[int(len(kept) * share / 100)] / 1e6 for share in (50, 90, 99)})
 
@@ -260,10 +257,10 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1000.0, help="records a second")
     asked = parsed(parser)
     if asked.worker:
-        work(asked.worker, asked.bootstrap, asked.rate, asked.seconds)
+        work(asked.worker, place_of(asked), asked.rate, asked.seconds)
         return
     results = contest(asked)
-    print(f"\nbroker {asked.broker}: from send to poll\n{table(results)}")
+    print(f"\n{broker_of(asked)}: from send to poll\n{table(results)}")
     save(results, asked.json)
 
 

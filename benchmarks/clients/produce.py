@@ -18,27 +18,30 @@ from benchmarks.clients.contest import (
     Figures,
     Stopwatch,
     arguments,
+    broker_of,
     parsed,
+    place_of,
     rate_table,
     run_worker,
     running,
     save,
     take_turns,
 )
+from benchmarks.clients.place import Place
 
 SETTINGS = {"log.retention.bytes": str(256 << 20), "log.segment.bytes": str(64 << 20)}
 """What was written is not read again, and the disk is not to fill up."""
 
-Send = Callable[[str, Stopwatch, list[bytes], list[bytes] | None, str], None]
+Send = Callable[[Place, Stopwatch, list[bytes], list[bytes] | None, str], None]
 
 
 def headwater_send(
-    bootstrap: str, watch: Stopwatch, values: list[bytes], keys: Any, how: str
+    place: Place, watch: Stopwatch, values: list[bytes], keys: Any, how: str
 ) -> None:
     """Ours, a call for each record."""
     from headwater import Producer
 
-    with Producer(bootstrap_servers=bootstrap) as producer:
+    with Producer(**place.headwater()) as producer:
         send = producer.send
         send(TOPIC, values[0]).result()
         watch.start()
@@ -54,12 +57,12 @@ def headwater_send(
 
 
 def headwater_bulk(
-    bootstrap: str, watch: Stopwatch, values: list[bytes], keys: Any, how: str
+    place: Place, watch: Stopwatch, values: list[bytes], keys: Any, how: str
 ) -> None:
     """Ours, a call for all values, which are a list or a table."""
     from headwater import Producer
 
-    with Producer(bootstrap_servers=bootstrap) as producer:
+    with Producer(**place.headwater()) as producer:
         send: Callable[[str, Any], object] = producer.send_many
         data: Any = values
         if how == "table":
@@ -75,13 +78,13 @@ def headwater_bulk(
 
 
 def confluent_send(
-    bootstrap: str, watch: Stopwatch, values: list[bytes], keys: Any, how: str
+    place: Place, watch: Stopwatch, values: list[bytes], keys: Any, how: str
 ) -> None:
     """The bindings of librdkafka, with a queue that is large enough for them."""
     from confluent_kafka import Producer
 
     options: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
+        **place.librdkafka(),
         "enable.idempotence": True,
         "queue.buffering.max.messages": 1_000_000,
         "queue.buffering.max.kbytes": 1_048_576,
@@ -111,23 +114,19 @@ def confluent_send(
     watch.stop()
 
 
-def aiokafka_send(
-    bootstrap: str, watch: Stopwatch, values: list[bytes], keys: Any, how: str
-) -> None:
+def aiokafka_send(place: Place, watch: Stopwatch, values: list[bytes], keys: Any, how: str) -> None:
     """Aiokafka on uvloop."""
     import uvloop
     from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
 
     async def run() -> None:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5
-        )
+        producer = AIOKafkaProducer(**place.aiokafka(), enable_idempotence=True, linger_ms=5)
         await producer.start()
         await producer.send_and_wait(TOPIC, values[0])
         watch.start()
         for _ in range(0, watch.count, len(values)):
-            for place, value in enumerate(values):
-                await producer.send(TOPIC, value, keys[place] if keys else None)
+            for index, value in enumerate(values):
+                await producer.send(TOPIC, value, keys[index] if keys else None)
         await producer.flush()
         watch.stop()
         await producer.stop()
@@ -137,19 +136,19 @@ def aiokafka_send(
 
 
 def kafka_python_send(
-    bootstrap: str, watch: Stopwatch, values: list[bytes], keys: Any, how: str
+    place: Place, watch: Stopwatch, values: list[bytes], keys: Any, how: str
 ) -> None:
     """kafka-python."""
     from kafka import KafkaProducer  # type: ignore[import-untyped]
 
     producer = KafkaProducer(
-        bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, linger_ms=5
+        **place.kafka_python(), acks="all", enable_idempotence=True, linger_ms=5
     )
     producer.send(TOPIC, values[0]).get()
     watch.start()
     for _ in range(0, watch.count, len(values)):
-        for place, value in enumerate(values):
-            producer.send(TOPIC, value, keys[place] if keys else None)
+        for index, value in enumerate(values):
+            producer.send(TOPIC, value, keys[index] if keys else None)
     producer.flush()
     watch.stop()
     producer.close()
@@ -177,23 +176,25 @@ def contest(case: str, asked: argparse.Namespace) -> dict[str, Figures]:
         for client in asked.client or CLIENTS
         if not (keyed and CLIENTS[client][0] is headwater_bulk)
     ]
-    with running(asked.broker, partitions=asked.partitions, settings=SETTINGS) as bootstrap:
+    with running(
+        asked.broker, secure=asked.secure, partitions=asked.partitions, settings=SETTINGS
+    ) as place:
 
         def measure(client: str) -> Figures:
             codec = CLIENTS[client][2]
-            return run_worker("produce", client, codec, bootstrap, case=case, scale=asked.scale)
+            return run_worker("produce", client, codec, place, case=case, scale=asked.scale)
 
         return take_turns(clients, asked.rounds, measure)
 
 
-def work(client: str, bootstrap: str, case: str, scale: float) -> None:
+def work(client: str, place: Place, case: str, scale: float) -> None:
     """One run, in a process of its own."""
     function, how, _, count = CLIENTS[client]
     size, keyed = CASES[case]
     values = [b"%08d" % number + bytes(size - 8) for number in range(10_000)]
     keys = [b"key-%06d" % number for number in range(10_000)] if keyed else None
     times = max(int(count * scale * (1 if size <= 100 else 0.3)) // len(values), 1)
-    function(bootstrap, Stopwatch(times * len(values)), values, keys, how)
+    function(place, Stopwatch(times * len(values)), values, keys, how)
 
 
 def main() -> None:
@@ -204,11 +205,11 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1)
     asked = parsed(parser)
     if asked.worker:
-        work(asked.worker, asked.bootstrap, asked.case[0], asked.scale)
+        work(asked.worker, place_of(asked), asked.case[0], asked.scale)
         return
     results = {case: contest(case, asked) for case in asked.case or CASES}
     for case, rows in results.items():
-        print(f"\n{case}, broker {asked.broker}: rate, CPU\n{rate_table(rows)}")
+        print(f"\n{case}, {broker_of(asked)}: rate, CPU\n{rate_table(rows)}")
     save(results, asked.json)
 
 

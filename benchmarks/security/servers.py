@@ -13,9 +13,9 @@ from tools.free_ports import free_port
 from benchmarks.load.generator import Load, Sample
 from benchmarks.load.generator import run as run_load
 from benchmarks.load.servers import Headwater, Kafka
+from benchmarks.security.login import PASSWORD, USER
 from headwater.pki.authority import Authority
 
-USER, PASSWORD = "alice", "of the benchmark"
 _JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
@@ -72,7 +72,9 @@ def _secured(load: Load, protocol: str) -> Load:
 class SecureKafka(Kafka):
     """Apache Kafka with a listener of this protocol beside the plain one."""
 
-    def __init__(self, stores: Stores, protocol: str) -> None:
+    def __init__(
+        self, stores: Stores, protocol: str, more: Mapping[str, str] | None = None
+    ) -> None:
         plain, control, self.secure_port = free_port(), free_port(), free_port()
         settings = _settings(
             stores, protocol, plain, self.secure_port, f",CONTROLLER://127.0.0.1:{control}"
@@ -80,7 +82,7 @@ class SecureKafka(Kafka):
         settings["listener.security.protocol.map"] = (
             f"PLAINTEXT:PLAINTEXT,{protocol}:{protocol},CONTROLLER:PLAINTEXT"
         )
-        super().__init__(settings, (plain, control))
+        super().__init__({**settings, **(more or {})}, (plain, control))
         self._protocol = protocol
 
     def measure(self, load: Load) -> Sample:

@@ -2,7 +2,15 @@
 
 import pytest
 from benchmarks.clients import wire
-from benchmarks.clients.contest import arguments, medians, parsed, rate_table, take_turns
+from benchmarks.clients.contest import (
+    arguments,
+    broker_of,
+    medians,
+    parsed,
+    place_of,
+    rate_table,
+    take_turns,
+)
 
 from headwater.errors import E, KafkaError
 from headwater.records.builder import build_batch
@@ -25,6 +33,20 @@ def test_three_rounds_of_all_clients_on_our_broker_unless_told_otherwise():
 def test_a_worker_is_told_its_client_and_its_broker():
     found = asked("--worker", "slow", "--bootstrap", "here:9092")
     assert (found.worker, found.bootstrap) == ("slow", "here:9092")
+
+
+def test_a_secured_run_gives_every_client_the_same_login():
+    assert broker_of(asked("--secure")) == "broker headwater, SASL_SSL"
+    plain = place_of(asked("--worker", "slow", "--bootstrap", "here:9092"))
+    assert plain.headwater() == plain.kafka_python() == plain.aiokafka()
+    assert plain.librdkafka() == {"bootstrap.servers": "here:9092"}
+    where = ("--bootstrap", "here:9092", "--authority", "ca.pem")
+    secured = place_of(asked("--worker", "slow", *where))
+    ours, theirs, other = secured.headwater(), secured.librdkafka(), secured.kafka_python()
+    assert ours["security_protocol"] == theirs["security.protocol"] == "SASL_SSL"
+    assert ours["ssl_cafile"] == theirs["ssl.ca.location"] == other["ssl_cafile"] == "ca.pem"
+    assert ours["sasl_username"] == theirs["sasl.username"] == other["sasl_plain_username"]
+    assert ours["sasl_password"] == theirs["sasl.password"] == other["sasl_plain_password"]
 
 
 @pytest.mark.parametrize(
