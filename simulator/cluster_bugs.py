@@ -1,4 +1,4 @@
-"""Mistakes that brokers of this kind have made in replication, on demand.
+"""Mistakes that brokers of this kind have made in replication and control, on demand.
 
 The names are those of the catalogue of bugs (B1 is KIP-101, and so on). Each is planted into the
 code under test for the length of one run, and some seeds must find it.
@@ -17,20 +17,12 @@ from headwater.broker.follower_loop import ReplicaFetcher
 from headwater.broker.handlers import fetch, fetch_parts
 from headwater.broker.handlers.control import handle_update_metadata
 from headwater.broker.registration import PreviousRegistration, Registration
-from headwater.client.consumer.assignors import sticky
-from headwater.client.consumer.assignors.sticky import CooperativeStickyAssignor
-from headwater.client.consumer.group.membership import Membership
 from headwater.controller import election, leader_elections
 from headwater.controller.state import ClusterState
 from headwater.controller.store.metadata_store import Check, Stat, StoreError
 from headwater.controller.store.zookeeper_store import ZooKeeperStore
-from headwater.coordination.groups.classic import ClassicGroup
-from headwater.coordination.groups.offsets import Retention
-from headwater.coordination.groups.states import GroupState
-from headwater.coordination.runtime_loop import CoordinatorRuntime
 from headwater.errors import E
 from headwater.log.staging import Staging
-from headwater.model import TopicPartition
 from headwater.replication.follower_fetch import CutDiverging, FollowerFetch
 from headwater.replication.following import Following, LogPosition
 from headwater.replication.isolation import FetchIsolation
@@ -39,6 +31,7 @@ from headwater.replication.partition import Partition, Role
 from headwater.replication.replica import Replica
 from simulator.cluster_plan import ClusterPlan
 from simulator.cluster_run import ClusterVerdict, simulate_cluster
+from simulator.group_bugs import GROUP_BUGS
 from simulator.planting import ClusterBug
 from simulator.randomness import stream
 from simulator.security.bugs import SECURITY_BUGS
@@ -365,90 +358,12 @@ def _followers_serve_all() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _offsets_of_active_groups_expire() -> Iterator[None]:
-    """Offsets expire after their time, although the group reads on (B28, KAFKA-4682)."""
-    with patch.object(ClassicGroup, "retention", lambda _: Retention()):
-        yield
-
-
-@contextmanager
-def _coordinator_keeps_its_cache() -> Iterator[None]:
-    """A coordinator that leads again goes on with what it knew before (B29, KAFKA-5600)."""
-    elected = CoordinatorRuntime.elected
-
-    def reuse(self: CoordinatorRuntime[Any, Any], partition: int, leader_epoch: int) -> None:
-        if partition not in self._shards:
-            elected(self, partition, leader_epoch)
-
-    with (
-        patch.object(CoordinatorRuntime, "elected", reuse),
-        patch.object(CoordinatorRuntime, "resigned", lambda *_: None),
-    ):
-        yield
-
-
-@contextmanager
-def _sync_waits_forever() -> Iterator[None]:
-    """A group waits for the assignment of a leader that is gone (B30, KAFKA-12890)."""
-    session_expired, join_known = ClassicGroup._session_expired, ClassicGroup._join_known
-
-    def patient(self: ClassicGroup, now: Any, member_id: str, out: Any) -> None:
-        if self.state is not GroupState.COMPLETING_REBALANCE:
-            session_expired(self, now, member_id, out)
-
-    def told_again(self: ClassicGroup, now: Any, command: Any, token: Any, out: Any) -> None:
-        member = self.members.by_id.get(command.member_id)
-        if member is not None and self.state is GroupState.COMPLETING_REBALANCE:
-            out.reply(token, self.current.joined(member))
-        else:
-            join_known(self, now, command, token, out)
-
-    with (
-        patch.object(ClassicGroup, "_join_known", told_again),
-        patch.object(ClassicGroup, "_session_expired", patient),
-        patch.object(ClassicGroup, "_sync_phase_expired", lambda *_: None),
-    ):
-        yield
-
-
-@contextmanager
-def _stale_owner_believed() -> Iterator[None]:
-    """A member that was put out keeps what it had, and its claim counts (B31, KAFKA-14639)."""
-    claim = CooperativeStickyAssignor.claim
-
-    def ageless(self: CooperativeStickyAssignor, member: Any) -> Any:
-        owned, _ = claim(self, member)
-        return owned, -1
-
-    def first(partitions: Any, claims: Any) -> dict[TopicPartition, str]:
-        kept: dict[TopicPartition, str] = {}
-        for member, had, _ in claims:
-            for name in had:
-                kept.setdefault(name, member.member_id)
-        return kept
-
-    with (
-        patch.object(Membership, "_give_up_first", lambda *_: None),
-        patch.object(CooperativeStickyAssignor, "claim", ageless),
-        patch.object(sticky, "_kept", first),
-    ):
-        yield
-
-
 _DIVERGE = ("leaders moved", "leaders moved", "cut off from brokers", "one-way ring", "pause")
 _SHORT_MS = (50, 300, 1000)
 _ALONE = ("chained crash", "unseen power cut", "bridge")
 _ELIGIBLE = MappingProxyType({"min_insync": 2, "producers": 2, "records": 50, "pause_ms": 200})
-_GROUP = MappingProxyType({"members": 2, "recreated": False})
-_RANGE = MappingProxyType({**_GROUP, "strategy": "range"})
-_COOPERATIVE = MappingProxyType({**_GROUP, "strategy": "cooperative-sticky"})
 _RUSH = MappingProxyType({"producers": 3, "records": 150, "pause_ms": 60})
-_RETURNING = MappingProxyType(
-    {**_GROUP, "records": 50, "settings": {"leader.imbalance.check.interval.seconds": "1"}}
-)
 _NEAREST = MappingProxyType({**_RUSH, "follower_reads": True, "transactors": 0})
-_IDLE = MappingProxyType({**_GROUP, "idle_s": 70})
 
 CLUSTER_BUGS: dict[str, ClusterBug] = {
     "B1": ClusterBug(_cuts_to_high_watermark, ("crash", "chained crash", "leaders moved")),
@@ -466,16 +381,6 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
     "B7": ClusterBug(_same_leader_not_compared, _DIVERGE, ("follower", "leader"), first=6),
     "B8": ClusterBug(_empty_epoch_compared, ("leaders moved", "isolate", "session expires")),
     "B9": ClusterBug(_mark_before_cut, ("crash at an operation", "isolate", "pause"), first=4),
-    "B28": ClusterBug(_offsets_of_active_groups_expire, ("crash", "restart"), plan=_IDLE),
-    "B29": ClusterBug(
-        _coordinator_keeps_its_cache, ("isolate", "session expires"), ("coordinator",),
-        (2000, 3500), _RETURNING,
-    ),
-    "B30": ClusterBug(_sync_waits_forever, ("member crash while joining",), plan=_RANGE),
-    "B31": ClusterBug(
-        _stale_owner_believed, ("client pause", "client pause", "member crash"),
-        lasts_ms=(3500, 5000), plan=_COOPERATIVE, first=9,
-    ),
     "B32": ClusterBug(
         _old_controller_writes, ("unheard new controller", "leaders moved", "leaders swapped"),
         lasts_ms=(1000, 2000), first=3,
@@ -506,6 +411,7 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
         ("leader", "follower"), (2000, 3500), _NEAREST,
     ),
     "B42": ClusterBug(_leader_alone_commits, ("crash", "isolate", "one-way cut")),
+    **GROUP_BUGS,
     **TRANSACTION_BUGS,
     **SECURITY_BUGS,
 }  # fmt: skip

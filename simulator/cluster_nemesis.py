@@ -10,6 +10,7 @@ from headwater.controller.store.znodes import CONTROLLER
 from headwater.model import NO_LEADER, TopicPartition
 from simulator.cluster import Cluster
 from simulator.cluster_plan import SESSION_MS, ClusterPlan, Trouble
+from simulator.cut_links import links_to_cut
 from simulator.fleet import Fleet
 from simulator.node import Node, host_of
 from simulator.randomness import Stream, stream
@@ -153,7 +154,7 @@ class ClusterNemesis:
             case "slow links of brokers":
                 await self._slow_links_of_brokers(lasts_s)
             case _:
-                await self._cut(self._links(kind, node, chance), lasts_s)
+                await self._cut(links_to_cut(kind, self._cluster, node, chance), lasts_s)
         return True
 
     async def _hit_client(self, kind: str, lasts_s: float, chance: Stream) -> bool:
@@ -464,30 +465,6 @@ class ClusterNemesis:
         await asyncio.sleep(lasts_s)
         self._network.release(ends)
 
-    def _links(self, kind: str, node: Node, chance: Stream) -> list[tuple[str, str]]:
-        host = node.host
-        brokers = [one.host for one in self._cluster.nodes if one is not node]
-        clients = [loop.host for loop in self._cluster.client_loops]
-        match kind:
-            case "isolate":
-                return _both_ways(host, [*brokers, ZOOKEEPER_HOST, *clients])
-            case "cut off from brokers":
-                return _both_ways(host, brokers)
-            case "cut off from zookeeper":
-                return _both_ways(host, [ZOOKEEPER_HOST])
-            case "deaf to zookeeper":
-                return [(ZOOKEEPER_HOST, host)]
-            case "mute to zookeeper":
-                return [(host, ZOOKEEPER_HOST)]
-            case "one-way cut":
-                return [(host, chance.choice(brokers))]
-            case "one-way ring":
-                return list(zip([host, *brokers], [*brokers, host], strict=True))
-            case "bridge":
-                return _both_ways(*_pair(brokers)) if len(brokers) > 1 else []
-            case _:
-                return _both_ways(host, clients)
-
     async def _cut(self, links: list[tuple[str, str]], lasts_s: float) -> None:
         for link in links:
             self._network.cut(*link)
@@ -500,11 +477,3 @@ class ClusterNemesis:
             if done():
                 return
             await asyncio.sleep(0.05)
-
-
-def _both_ways(host: str, others: list[str]) -> list[tuple[str, str]]:
-    return [link for other in others for link in ((host, other), (other, host))]
-
-
-def _pair(hosts: list[str]) -> tuple[str, list[str]]:
-    return hosts[0], hosts[1:2]

@@ -13,7 +13,8 @@ from headwater.model import TopicPartition, Uuid
 from simulator.cluster import Cluster, paused_garbage_collection
 from simulator.cluster_audit import ORDERS, Auditor, partitions_of
 from simulator.cluster_nemesis import EVENTS, ClusterNemesis
-from simulator.cluster_plan import LAG_LIMIT_MS, SESSION_MS, ClusterPlan
+from simulator.cluster_plan import SESSION_MS, ClusterPlan
+from simulator.cluster_settings import IDLE_SETTINGS, REPLICATED, SETTINGS
 from simulator.committed import Committed, CommittedLogs, Key, LogView
 from simulator.fleet import Fleet
 from simulator.invariants import Promises
@@ -25,34 +26,8 @@ from simulator.security.run import SecurityRun
 from simulator.security.users import OF, PROTOCOL, Users
 from simulator.store_checks import StoreChecks, StoreView
 from simulator.transaction_run import DRAFTS, STUCK_S, TransactionRun
-from simulator.workload.real_clients import (
-    RealAdmin,
-    RealClient,
-)
+from simulator.workload.real_clients import RealAdmin, RealClient
 
-SETTINGS = {
-    "replica.lag.time.max.ms": str(LAG_LIMIT_MS),
-    "replica.high.watermark.checkpoint.interval.ms": "1500",
-    "log.retention.check.interval.ms": "5000",
-    "log.retention.ms": "-1",  # markers of a broker whose clock is behind look old
-    "log.segment.delete.delay.ms": "300",
-    "log.index.interval.bytes": "500",
-    "log.message.timestamp.after.max.ms": str((1 << 63) - 1),
-    "group.min.session.timeout.ms": "1000",
-    "leader.imbalance.per.broker.percentage": "0",
-    "transaction.state.log.num.partitions": "2",
-    "transaction.state.log.min.isr": "2",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-}
-IDLE_SETTINGS = {
-    "offsets.retention.minutes": "1",
-    "offsets.retention.check.interval.ms": "1000",
-}
-REPLICATED = (
-    "offsets.topic.replication.factor",
-    "transaction.state.log.replication.factor",
-    "default.replication.factor",
-)
 CLICKS = "clicks"
 START_LIMIT_S = 60.0
 HEAL_LIMIT_S = 60.0

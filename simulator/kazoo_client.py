@@ -9,18 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.exceptions import (
-    BadVersionError,
     ConnectionLoss,
-    KazooException,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
     SessionExpiredError,
 )
-from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
 from headwater.broker.lifecycle_loop import OpenStore
 from headwater.broker.local_store import LocalStore
@@ -33,7 +25,6 @@ from headwater.controller.store.metadata_store import (
     Set,
     Stat,
     StoreError,
-    StoreFailure,
     WatchEvent,
     Znode,
 )
@@ -44,6 +35,7 @@ from headwater.controller.store.zookeeper_store import (
 )
 from headwater.seams import Seams
 from headwater.seams.clock import Clock
+from simulator.kazoo_answers import error_of, first_answer, multi_answer, znode_stat
 from simulator.loop import SimLoop
 from simulator.network import SimNetwork
 from simulator.randomness import Stream
@@ -61,14 +53,6 @@ from simulator.zookeeper import (
 
 FIRST_RETRY_S, LAST_RETRY_S = 0.05, 2.0
 
-_ERRORS: dict[StoreFailure, type[KazooException]] = {
-    StoreFailure.NO_NODE: NoNodeError,
-    StoreFailure.NODE_EXISTS: NodeExistsError,
-    StoreFailure.BAD_VERSION: BadVersionError,
-    StoreFailure.NOT_EMPTY: NotEmptyError,
-    StoreFailure.EPHEMERAL_PARENT: NoChildrenForEphemeralsError,
-    StoreFailure.SESSION_EXPIRED: SessionExpiredError,
-}
 _EVENTS = {
     WatchEvent.CREATED: EventType.CREATED,
     WatchEvent.DELETED: EventType.DELETED,
@@ -200,15 +184,15 @@ class SimKazoo:
         sequence: bool = False,
     ) -> SimResult:
         """Create a node."""
-        return self._transact([Create(path, data, ephemeral, sequence)], _first)
+        return self._transact([Create(path, data, ephemeral, sequence)], first_answer)
 
     def set_async(self, path: str, data: bytes, version: int) -> SimResult:
         """Replace a node's data."""
-        return self._transact([Set(path, data, version)], _first)
+        return self._transact([Set(path, data, version)], first_answer)
 
     def delete_async(self, path: str, version: int) -> SimResult:
         """Delete a node."""
-        return self._transact([Delete(path, version)], _first)
+        return self._transact([Delete(path, version)], first_answer)
 
     def transaction(self) -> "SimTransaction":
         """A multi."""
@@ -216,13 +200,13 @@ class SimKazoo:
 
     def commit(self, ops: Sequence[Op]) -> SimResult:
         """Send a multi; a refused one is answered with an exception for each operation."""
-        return self._transact(ops, lambda answer: _multi_answer(ops, answer))
+        return self._transact(ops, lambda answer: multi_answer(ops, answer))
 
     def get_async(self, path: str, watch: Watcher | None = None) -> SimResult:
         """Data and stat."""
 
         def decode(node: Znode) -> Any:
-            return node.data, _znode_stat(node.stat)
+            return node.data, znode_stat(node.stat)
 
         return self._read("get", path, watch, decode)
 
@@ -230,7 +214,7 @@ class SimKazoo:
         """Stat or None."""
 
         def decode(stat: Stat | None) -> Any:
-            return _znode_stat(stat) if stat is not None else None
+            return znode_stat(stat) if stat is not None else None
 
         return self._read("exists", path, watch, decode)
 
@@ -239,7 +223,7 @@ class SimKazoo:
     ) -> SimResult:
         """Names and stat."""
         assert include_data
-        return self._read("children", path, watch, lambda got: (got[0], _znode_stat(got[1])))
+        return self._read("children", path, watch, lambda got: (got[0], znode_stat(got[1])))
 
     # -- requests
 
@@ -251,7 +235,7 @@ class SimKazoo:
     ) -> SimResult:
         def answer(got: Any) -> Any:
             if isinstance(got, StoreError):
-                return _error(got)
+                return error_of(got)
             return decode(got)
 
         def arm(got: Any) -> None:
@@ -461,42 +445,3 @@ def _running() -> SimLoop:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
     return loop
-
-
-def _error(refusal: StoreError) -> KazooException:
-    return _ERRORS[refusal.kind]()
-
-
-def _first(answer: Any) -> Any:
-    if isinstance(answer, StoreError):
-        return _error(answer)
-    (result,) = answer
-    return _znode_stat(result) if isinstance(result, Stat) else result
-
-
-def _multi_answer(ops: Sequence[Op], answer: Any) -> Any:
-    if not isinstance(answer, StoreError):
-        return [_znode_stat(one) if isinstance(one, Stat) else one for one in answer]
-    if answer.kind is StoreFailure.SESSION_EXPIRED:
-        return _error(answer)
-    return [
-        RolledBackError() if at < answer.index else _error(answer) if at == answer.index
-        else RuntimeInconsistency()
-        for at in range(len(ops))
-    ]  # fmt: skip
-
-
-def _znode_stat(stat: Stat) -> ZnodeStat:
-    return ZnodeStat(
-        stat.czxid,
-        stat.mzxid,
-        stat.ctime_ms,
-        stat.mtime_ms,
-        stat.version,
-        stat.cversion,
-        stat.aversion,
-        stat.ephemeral_owner,
-        stat.data_length,
-        stat.num_children,
-        stat.pzxid,
-    )

@@ -32,13 +32,15 @@ def tables_of_page():
 
 
 def test_the_tables_of_the_page_are_those_of_the_matrix():
-    one, three, transactions, on_three, logins = (
+    one, three, transactions, on_three, logins, frameworks = (
         (columns, rows) for title, columns, rows in matrix.TABLES if title not in NO_TABLE
     )
     short = [row.removeprefix(matrix.ONE.format("")) for row in transactions[1]]
     again = [row.removeprefix(matrix.THREE.format("")) for row in on_three[1]]
     assert set(short) < set(again), "the page has one table for both"
-    assert tables_of_page() == [one, three, (on_three[0], again), logins]
+    # Spark's connector has its tests in tests/pipelines.
+    with_spark = ([*frameworks[0], "Spark's connector"], frameworks[1])
+    assert tables_of_page() == [one, three, (on_three[0], again), logins, with_spark]
 
 
 def test_the_numbers_of_the_page_are_those_of_the_tests():
