@@ -3,6 +3,7 @@
 In a thread it starts in milliseconds; as a process it can be killed like a real one.
 """
 
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -48,6 +49,7 @@ class Broker:
         """`host:port`, for `bootstrap.servers`; known after the start and kept over restarts."""
         self.metrics_url: str | None = None
         """Where its metrics are; known after the start, None if they are not served."""
+        self._process = os.getpid()
         self._own_dir = data_dir is None
         self.data_dir = Path(
             tempfile.mkdtemp(prefix="headwater-") if data_dir is None else data_dir
@@ -83,7 +85,9 @@ class Broker:
         self.start()
 
     def close(self) -> None:
-        """Stop, and remove the temporary folder."""
+        """Stop, and remove the temporary folder; do nothing in a forked child."""
+        if self._process != os.getpid():
+            return
         self.stop()
         if self._own_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)

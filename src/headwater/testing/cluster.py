@@ -12,6 +12,7 @@ through a relay in the test's process, so that links can be cut.
 
 import asyncio
 import logging
+import os
 import resource
 import shutil
 import signal
@@ -81,6 +82,7 @@ class Cluster:
             "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
             **chosen,
         }
+        self._process = os.getpid()
         self._own_dir = data_dir is None
         self.data_dir = Path(
             tempfile.mkdtemp(prefix="headwater-") if data_dir is None else data_dir
@@ -241,7 +243,12 @@ class Cluster:
         self.start_broker(broker_id)
 
     def close(self) -> None:
-        """Stop everything, and remove the temporary folder and this cluster's nodes in `zookeeper`."""
+        """Stop everything, and remove the temporary folder and this cluster's nodes in `zookeeper`.
+
+        Does nothing in a forked child.
+        """
+        if self._process != os.getpid():
+            return
         if self._admin is not None:
             self._admin.close()
             self._admin = None

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from headwater.errors import E, KafkaError
-from headwater.testing import Broker
+from headwater.testing import Broker, Cluster
 from tests.unit.broker.live import Client, batch
 
 
@@ -36,6 +36,38 @@ def test_a_folder_that_was_given_is_kept(tmp_path):
     with Broker(data_dir=tmp_path):
         pass
     assert (tmp_path / "meta.properties").exists()
+
+
+@pytest.mark.parametrize("kind", [Broker, Cluster])
+def test_a_forked_child_that_closes_removes_nothing_of_its_parent(kind):
+    made = kind()
+    child = os.fork()
+    if child == 0:
+        try:
+            made.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert made.data_dir.exists()
+    made.close()
+    assert not made.data_dir.exists()
+
+
+def test_a_forked_child_that_leaves_the_block_leaves_the_broker_as_it_is():
+    with Broker() as broker:
+        broker.create_topic("t")
+        child = os.fork()
+        if child == 0:
+            try:
+                broker.__exit__(SystemExit, SystemExit(0), None)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        with Client(broker.port) as client:
+            assert client.produce("t", batch()).error_code == 0
+        broker.restart()
+        with Client(broker.port) as client:
+            assert client.fetch("t").high_watermark == 1
 
 
 def test_settings_reach_the_broker_and_bad_ones_are_told():
