@@ -9,12 +9,16 @@ import pytest
 
 import headwater
 from headwater import aio
+from headwater.client.cluster import Cluster
+from headwater.client.producer.transaction_loop import TransactionLoop
+from headwater.client.producer.transaction_manager import TransactionManager
 from headwater.errors import (
     AbortableTransactionError,
     CommitFailedError,
     E,
     FatalTransactionError,
     IllegalStateError,
+    LoopDiedError,
     ProducerFencedError,
     RecordTooLargeError,
     RetriableTransactionError,
@@ -449,3 +453,43 @@ def test_records_of_several_threads_are_in_the_transaction_or_refused(transactio
         thread.join(LIMIT_S)
         producer.commit_transaction()
     assert len(transactions.visible("t", 0)) == len(sent)
+
+
+@both_faces
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (TransactionManager, "answered"),
+        (TransactionManager, "newest_version_of"),
+        (Cluster, "coordinator"),
+        (TransactionLoop, "_backoff_soon"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+@pytest.mark.parametrize("call", ["init", "offsets", "commit", "abort"])
+def test_a_bug_in_the_transactions_of_a_producer_ends_every_call_and_is_logged(
+    producer_of, monkeypatch, caplog, owner, name, call
+) -> None:
+    def broken(*_, **__):
+        raise ZeroDivisionError("on purpose")
+
+    producer = producer_of()
+    if call == "init":
+        monkeypatch.setattr(owner, name, broken)
+        with pytest.raises(LoopDiedError, match="internal error of the producer in a transaction"):
+            producer.init_transactions()
+    else:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"v", partition=0).result(LIMIT_S)
+        monkeypatch.setattr(owner, name, broken)
+        work = {
+            "offsets": lambda: producer.send_offsets_to_transaction({SOURCE: 1}, MEMBER),
+            "commit": producer.commit_transaction,
+            "abort": producer.abort_transaction,
+        }
+        with pytest.raises(LoopDiedError, match="internal error of the producer in a transaction"):
+            work[call]()
+    with pytest.raises(LoopDiedError, match="internal error"):
+        producer.send("t", b"later")
+    assert "on purpose" in caplog.text

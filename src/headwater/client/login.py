@@ -1,6 +1,7 @@
 """How a client's connections authenticate, and do so again before their sessions end."""
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +19,8 @@ from headwater.security.scram_credentials import SCRAM, ScramMechanism
 from headwater.transport.client_connection import ClientConnection
 from headwater.transport.sasl_login import answer_to, log_in, login_steps
 from headwater.wire.schema import Struct
+
+log = logging.getLogger(__name__)
 
 Ask = Callable[[Struct, type[Any]], Any]
 """Sends a request and returns its answer."""
@@ -104,12 +107,16 @@ class Login(ABC):
             if not connection.is_open:
                 return
             await self.prepare(connection)
+            connection.resume()
         except (KafkaError, OSError) as refused:
             if not isinstance(refused, KafkaError):
                 refused = KafkaError(E.NETWORK_EXCEPTION, str(refused))
             connection.abort(refused)
-        else:
-            connection.resume()
+        except Exception as fault:
+            at = connection.address
+            log.error("internal error while authenticating to %s again", at, exc_info=fault)
+            said = f"internal error while authenticating to {at} again: {fault!r}"
+            connection.abort(KafkaError(E.NETWORK_EXCEPTION, said))
 
     async def _log_in(self, connection: ClientConnection) -> int:
         try:
