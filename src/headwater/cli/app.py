@@ -2,7 +2,6 @@
 
 import json
 import os
-import select
 import signal
 import sys
 from importlib import import_module
@@ -184,9 +183,9 @@ def _nearest(name: str, known: list[str]) -> str:
 
 def _closed_pipe(ctx: click.Context, broken: BrokenPipeError) -> Exception:
     """Exit quietly if stdout was closed (`consume | head`); report a broken connection."""
-    watched = select.poll()
-    watched.register(sys.stdout.fileno(), 0)
-    if not watched.poll(0):
+    from headwater.cli.output import stdout_is_closed
+
+    if not stdout_is_closed():
         return OneLineError(broken.strerror or str(broken), ctx)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())  # the exit flushes what is buffered

@@ -16,6 +16,7 @@ from headwater.cli.options import (
     setting_option,
     timeout_option,
 )
+from headwater.cli.output import check_stdout
 from headwater.cli.reach_broker import require_reachable
 from headwater.cli.record_format import RecordFormatError, compile_template
 from headwater.client.admin.offset_resets import ResetTarget, ResetTo
@@ -205,6 +206,8 @@ def _print(
         records = _until(consumer.poll(_POLL_S, limit), ends)
         out.write(b"".join(map(write, records)))
         out.flush()
+        if not records and follow:
+            check_stdout()  # without records, no write would tell
         if records and consumer.settings.group_id is not None:
             consumer.commit()  # only what was printed
         if left is not None:

@@ -1,8 +1,10 @@
 """Prints results: a table on a terminal, aligned text in a pipe, JSON on request."""
 
 import json
+import select
 import sys
 from collections.abc import Awaitable, Mapping, Sequence
+from io import UnsupportedOperation
 from typing import TypeVar
 
 import click
@@ -12,6 +14,22 @@ from headwater.observe.logs import printable
 
 T = TypeVar("T")
 Row = Mapping[str, object]
+
+
+def check_stdout() -> None:
+    """Raise BrokenPipeError if nobody reads standard output any more (`… | head`)."""
+    if stdout_is_closed():
+        raise BrokenPipeError("standard output is closed")
+
+
+def stdout_is_closed() -> bool:
+    """Return whether the reader of standard output is gone; a file has none."""
+    watched = select.poll()
+    try:
+        watched.register(sys.stdout.fileno(), 0)
+    except UnsupportedOperation:  # it was replaced by an object in this process
+        return False
+    return bool(watched.poll(0))
 
 
 def show(rows: Sequence[Row], *, as_json: bool, nothing: str = "", title: str = "") -> None:
