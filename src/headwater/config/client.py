@@ -44,6 +44,8 @@ class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
     ROLE: ClassVar[str] = "admin"
     OBJECTS: ClassVar[tuple[str, ...]] = ()
     """Other arguments of the client, which a misspelled setting may mean."""
+    INSTEAD: ClassVar[str] = ""
+    """What to call with an argument that other clients take without a keyword."""
 
     profile: Profile | None
     chosen: frozenset[str]
@@ -87,6 +89,42 @@ class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
         made = cls(values, profile, frozenset(chosen), provider)
         _ = made.tls  # raises now, not when it connects, if keys contradict each other
         return made
+
+    @classmethod
+    def refuse_positional(cls, client: str, given: Sequence[object]) -> None:
+        """Raise TypeError for settings in a dict, as other clients take them, or another argument."""
+        if not given:
+            return
+        settings = next((one for one in given if isinstance(one, Mapping)), None)
+        if settings is None:
+            raise TypeError(
+                f"{client}() takes keywords, not {given[0]!r}: "
+                f"{client}(bootstrap_servers='localhost:9092'){cls.INSTEAD}"
+            )
+        changes = [change for name in map(str, settings) if (change := cls._change_of(name))]
+        after = f", after these changes: {'; '.join(changes)}" if changes else ""
+        raise TypeError(
+            f"{client}() takes its settings as keywords, not as a dict: {client}(**{{…}}){after}"
+        )
+
+    @classmethod
+    def _change_of(cls, name: str) -> str:
+        """Return what to change in a dict for another client so that it fits; often nothing."""
+        dotted, keyword = name.replace("_", "."), name.replace(".", "_")
+        if ALIASES.get(dotted, dotted) in cls.KEYS or name in ("profile", *PROVIDERS, *cls.OBJECTS):
+            return ""
+        if keyword in cls.OBJECTS or keyword in PROVIDERS:
+            return f"rename {name} to {keyword}"
+        theirs = OTHER_CLIENTS.get(dotted)
+        if theirs in cls.KEYS:
+            return f"rename {name} to {theirs}"
+        if theirs is not None:
+            return f"remove {name} ({theirs})"
+        try:
+            cls._name_of(name)
+        except ConfigError as wrong:
+            return str(wrong)
+        return ""
 
     @classmethod
     def reconcile(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
@@ -335,6 +373,7 @@ class ConsumerSettings(ClientSettings):
 
     ROLE = "consumer"
     OBJECTS = ("key_deserializer", "value_deserializer", "interceptors", "assignors")
+    INSTEAD = ", then subscribe(['orders'])"
 
     # fmt: off
     group_id: str | None = key(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Unpack
+from typing import Never, Unpack
 
 from headwater.client.admin.acls import AclBinding
 from headwater.client.admin.admin_core import AdminCore
@@ -46,7 +46,8 @@ class Admin:
     refused for several topics or groups, one error names all of them.
     """
 
-    def __init__(self, **settings: Unpack[AdminOptions]) -> None:
+    def __init__(self, *positional: Never, **settings: Unpack[AdminOptions]) -> None:
+        AdminSettings.refuse_positional(type(self).__name__, positional)
         self._core = AdminCore(settings)
         self._caller = AsyncCaller(self._core)
 

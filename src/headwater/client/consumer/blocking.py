@@ -6,7 +6,7 @@ Derived from `consumer.py` by `python -m tools.blocking_faces`; do not edit.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Unpack, overload
 
 from headwater.client.consumer.assignors import Assignor
 from headwater.client.consumer.blocking_poller import BlockingPoller
@@ -93,7 +93,7 @@ class Consumer(Generic[K, V]):
 
     def __init__(
         self,
-        *,
+        *positional: Never,
         key_deserializer: Deserializer | DeserializerName | None = None,
         value_deserializer: Deserializer | DeserializerName | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
@@ -103,6 +103,7 @@ class Consumer(Generic[K, V]):
         randomness: Randomness | None = None,
         **settings: Unpack[ConsumerOptions],
     ) -> None:
+        ConsumerSettings.refuse_positional(type(self).__name__, positional)
         self._core = ConsumerCore(
             settings,
             key_deserializer=key_deserializer,

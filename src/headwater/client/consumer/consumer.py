@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Unpack, overload
 
 from headwater.client.consumer.assignors import Assignor
 from headwater.client.consumer.async_poller import AsyncPoller
@@ -90,7 +90,7 @@ class Consumer(Generic[K, V]):
 
     def __init__(
         self,
-        *,
+        *positional: Never,
         key_deserializer: Deserializer | DeserializerName | None = None,
         value_deserializer: Deserializer | DeserializerName | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
@@ -100,6 +100,7 @@ class Consumer(Generic[K, V]):
         randomness: Randomness | None = None,
         **settings: Unpack[ConsumerOptions],
     ) -> None:
+        ConsumerSettings.refuse_positional(type(self).__name__, positional)
         self._core = ConsumerCore(
             settings,
             key_deserializer=key_deserializer,

@@ -6,7 +6,7 @@ Derived from `producer.py` by `python -m tools.blocking_faces`; do not edit.
 import logging
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Never, Unpack
 
 from headwater.client.errors import AbortableTransactionError, FatalTransactionError
 from headwater.client.group_metadata import ConsumerGroupMetadata
@@ -49,7 +49,7 @@ class Producer:
 
     def __init__(
         self,
-        *,
+        *positional: Never,
         key_serializer: Serializer | SerializerName | None = None,
         value_serializer: Serializer | SerializerName | None = None,
         partitioner: Partitioner | None = None,
@@ -59,6 +59,7 @@ class Producer:
         randomness: Randomness | None = None,
         **settings: Unpack[ProducerOptions],
     ) -> None:
+        ProducerSettings.refuse_positional(type(self).__name__, positional)
         self._core = ProducerCore(
             settings,
             key_serializer=key_serializer,

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Never, Unpack
 
 from headwater.client.errors import AbortableTransactionError, FatalTransactionError
 from headwater.client.group_metadata import ConsumerGroupMetadata
@@ -46,7 +46,7 @@ class Producer:
 
     def __init__(
         self,
-        *,
+        *positional: Never,
         key_serializer: Serializer | SerializerName | None = None,
         value_serializer: Serializer | SerializerName | None = None,
         partitioner: Partitioner | None = None,
@@ -56,6 +56,7 @@ class Producer:
         randomness: Randomness | None = None,
         **settings: Unpack[ProducerOptions],
     ) -> None:
+        ProducerSettings.refuse_positional(type(self).__name__, positional)
         self._core = ProducerCore(
             settings,
             key_serializer=key_serializer,

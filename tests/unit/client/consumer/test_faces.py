@@ -255,6 +255,35 @@ def test_keys_with_dots_are_taken_and_corrected_with_dots() -> None:
         ConsumerSettings.of({**given, "group_id": "other"})
 
 
+CONFLUENT = {
+    "bootstrap.servers": "a:1",
+    "message.timeout.ms": 1000,
+    "key.serializer": str.encode,
+    "error.cb": print,
+    "lingr.ms": 5,
+}
+
+
+@pytest.mark.parametrize("package", [headwater, headwater.aio], ids=["blocking", "asyncio"])
+def test_a_dict_as_other_clients_take_it_is_answered_with_what_to_write(package) -> None:
+    for kind in ("Producer", "Consumer", "Admin"):
+        with pytest.raises(TypeError) as refused:
+            getattr(package, kind)({"bootstrap.servers": "a:1"})
+        told = f"{kind}() takes its settings as keywords, not as a dict: {kind}(**{{…}})"
+        assert str(refused.value) == told
+    with pytest.raises(TypeError) as refused:
+        package.Producer(CONFLUENT)
+    assert str(refused.value).partition("these changes: ")[2].split("; ") == [
+        "rename message.timeout.ms to delivery.timeout.ms",
+        "rename key.serializer to key_serializer",
+        "remove error.cb (errors are raised by the calls they belong to, and logged)",
+        "unknown setting lingr.ms",
+        "did you mean linger.ms?",
+    ]
+    with pytest.raises(TypeError, match=r"Consumer\(.*localhost:9092.*\), then subscribe\("):
+        package.Consumer("orders", bootstrap_servers="a:1")
+
+
 def test_an_address_with_a_protocol_in_front_is_refused() -> None:
     with pytest.raises(ConfigError, match="write 'host:9092'"):
         AdminSettings.of({"bootstrap_servers": "kafka://host:9092"})
