@@ -271,6 +271,8 @@ def tail(
     except PositionsError as problem:
         raise click.ClickException(str(problem)) from None
     try:
+        if chosen["once"]:
+            _require_files(paths, positions)
         dead = [chosen["dead_letter"]] if chosen["dead_letter"] else []
         producer = client_settings(ProducerSettings, bootstrap, settings)
         _require_topics(bootstrap, timeout, [topic, *dead], producer)
@@ -279,6 +281,16 @@ def tail(
         uvloop.run(_tail(options, followers, positions, shape, producer))
     finally:
         positions.close()
+
+
+def _require_files(paths: list[str], positions: FilePositions) -> None:
+    """Refuse files that are not there; one that was read before may have been renamed since."""
+    missing = [path for path in paths if positions.of(path) is None and not os.path.exists(path)]
+    if missing:
+        raise click.ClickException(
+            f"{', '.join(missing)}: no such file; name an existing one, or leave out --once to wait "
+            "for it"
+        )
 
 
 def _follower(path: str, positions: FilePositions, chosen: dict[str, Any]) -> FileTracker:

@@ -9,6 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.cli.app import command
+from headwater.cli.collect import _require_files
+from headwater.collect.file_positions import FilePositions
+from headwater.collect.line_reader import FilePosition
+from headwater.seams.files import OsFiles
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,22 @@ def test_acknowledgements_cannot_be_switched_off(words: tuple[str, ...], tmp_pat
     )
     assert done.returncode == 1
     assert "Error: acks=0 gives no acknowledgement" in done.stderr
+
+
+def test_once_refuses_a_file_that_is_not_there_and_was_never_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.log").write_text("")
+    words = ("tail", "events", "there.log", "absent.log", "--bootstrap-server", "127.0.0.1:1")
+    result = CliRunner().invoke(command, ["collect", *words, "--once"])
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert f"Error: {tmp_path}/absent.log: no such file; " in result.stderr
+
+
+def test_once_takes_a_file_that_was_renamed_after_it_was_read(tmp_path: Path) -> None:
+    absent = str(tmp_path / "absent.log")
+    positions = FilePositions(OsFiles(), str(tmp_path / "state"))
+    positions.store({absent: FilePosition(1, 2, 3, 0, "")})
+    _require_files([absent], positions)
+    positions.close()
