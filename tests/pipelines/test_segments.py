@@ -185,8 +185,8 @@ def test_a_replay_writes_a_range_once_in_order_with_its_origin(
 ):
     into = topic("replayed", partitions=2)
     what = Replay(str(folder), into, START + 100_000, START + 200_000, id=f"run-of-{into}")
-    assert replay(spark, what, bootstrap) == {"orders": 100}
-    assert replay(spark, what, bootstrap) == {"orders": 100}
+    assert replay(spark, what, bootstrap) == {"orders": (100, 0)}
+    assert replay(spark, what, bootstrap) == {"orders": (0, 100)}
     with headwater.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         places = [headwater.TopicPartition(into, number) for number in (0, 1)]
         consumer.assign(places)
@@ -217,7 +217,7 @@ def test_a_replay_into_a_narrow_topic_is_refused_unless_keys_choose(
     assert "has 1 partitions" in narrow.stderr
     keyed = CliRunner().invoke(command, [*asked, "--by-key", "--key", "key-3", "--key", "key-9"])
     assert keyed.exit_code == 0, keyed.output
-    assert keyed.stdout.split() == ["TOPIC", "INTO", "RECORDS", "orders", into, "3"]
+    assert keyed.stdout.split() == ["TOPIC", "INTO", "WRITTEN", "PRESENT", "orders", into, "3", "0"]
     assert "replay id " in keyed.stderr
 
 

@@ -219,7 +219,7 @@ def replay(
     require_reachable(bootstrap, _REACH_S, [into], settings=connection.client)
     with spark_errors_as_one_line():
         counts = run(spark_session("headwater archive replay", master=master), what, connection)
-    rows = [{"topic": topic, "into": into, "records": count} for topic, count in counts.items()]
+    rows = [{"topic": topic, "into": into, **count._asdict()} for topic, count in counts.items()]
     show(rows, as_json=as_json)
     click.echo(f"replay id {what.identity}", err=True)
 

@@ -8,15 +8,18 @@ completes when it is run again, and a finished one writes nothing.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from headwater.client.admin import BlockingAdmin
 from headwater.errors import E, KafkaError
 from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.segments.files import find_segments
+
+if TYPE_CHECKING:
+    from headwater.pipelines.topic_sink.topic_sink import BatchCounts
 
 HEADERS: Final = "replay."
 """The prefix of the headers with a record's origin."""
@@ -61,11 +64,11 @@ class Replay:
 
 def replay(
     spark: SparkSession, what: Replay, connection: ConnectionSettings | str
-) -> dict[str, int]:
-    """Write the records of the range; return the number of records by topic.
+) -> "dict[str, BatchCounts]":
+    """Write the records of the range; return by topic how many were written.
 
-    Records that an earlier run with the same id wrote are counted and not written again. The
-    connection may be just HOST:PORT.
+    Records that an earlier run with the same id wrote are not written again; they are counted as
+    present. The connection may be just HOST:PORT.
     """
     from headwater.pipelines.topic_sink.sink_plan import TRANSACTIONS
     from headwater.pipelines.topic_sink.topic_sink import write_batch
@@ -76,9 +79,8 @@ def replay(
     _check_target(what, connection, max(sources.values()))
     counts = {}
     for topic, highest in sources.items():
-        seen = Observation()
-        write_batch(
-            replayed(spark, what, topic, highest + 1).observe(seen, f.count("*").alias("rows")),
+        counts[topic] = write_batch(
+            replayed(spark, what, topic, highest + 1),
             bootstrap_servers=connection.bootstrap_servers,
             topic=what.into,
             query=f"replay-{what.identity}-{topic}",
@@ -86,7 +88,6 @@ def replay(
             # a task may take longer than any transaction
             options={**connection.options, TRANSACTIONS: "off"},
         )
-        counts[topic] = seen.get["rows"]
     return counts
 
 

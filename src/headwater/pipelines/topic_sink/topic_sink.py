@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow
 from pyspark import TaskContext
@@ -45,7 +45,7 @@ Messages = list[WriterCommitMessage | None]
 _QUERY_PROPERTY = "sql.streaming.queryId"
 _BATCH_PROPERTY = "streaming.sql.batchId"
 _GROUP_PROPERTY = "spark.jobGroup.id"
-_TASK_DDL = "topics ARRAY<STRING>, run STRING"
+_TASK_DDL = "topics ARRAY<STRING>, run STRING, rows BIGINT, found BIGINT"
 _TOPICS_TYPE = pyarrow.list_(pyarrow.string())
 _transactional: set[str] = set()
 """Clusters that have transactions."""
@@ -71,6 +71,13 @@ def batch_writer(
     return TopicBatchWriter(asked if asked.query is None else _as_supported(asked))
 
 
+class BatchCounts(NamedTuple):
+    """How many rows of a batch were written, and how many were there already."""
+
+    written: int
+    present: int
+
+
 def write_batch(
     df: DataFrame,
     *,
@@ -79,8 +86,10 @@ def write_batch(
     query: str,
     batch_id: int,
     options: Mapping[str, str] | None = None,
-) -> None:
+) -> BatchCounts:
     """Write one batch of a stream within `foreachBatch`, exactly once even if it is repeated.
+
+    Returns how many rows it wrote, and how many were in the topic already.
 
     It does what `df.write.format("headwater")` with an origin does, as a plain job: for each write
     of a Python data source Spark starts two Python processes, for this one none.
@@ -102,6 +111,8 @@ def write_batch(
     rows = df.mapInArrow(partial(_run_task, asked, _new_run()), _TASK_DDL).collect()
     topics = {name for row in rows for name in row["topics"]}
     _mark_done(asked, query, batch_id, topics, next((row["run"] for row in rows), None))
+    found = sum(row["found"] for row in rows)
+    return BatchCounts(sum(row["rows"] for row in rows) - found, found)
 
 
 class TopicBatchWriter(DataSourceArrowWriter):
@@ -172,13 +183,15 @@ def _write(
 
 
 def _run_task(asked: SinkPlan, run: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """Write the rows of one task of `write_batch`; yield the names of its topics."""
+    """Write the rows of one task of `write_batch`; yield the names of its topics and its counts."""
     written = _write(asked, batches, asked.query, asked.batch, run)
     columns = [
         pyarrow.array([written.topics], _TOPICS_TYPE),
         pyarrow.array([written.run], "string"),
+        pyarrow.array([written.rows]),
+        pyarrow.array([written.found]),
     ]
-    yield pyarrow.record_batch(columns, names=["topics", "run"])
+    yield pyarrow.record_batch(columns, names=["topics", "run", "rows", "found"])
 
 
 def _finish(asked: SinkPlan, messages: Messages, batch: int) -> None:
