@@ -3,8 +3,13 @@
 import glob
 import os
 import re
-from contextlib import nullcontext
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +23,9 @@ from headwater.cli.options import (
 from headwater.cli.output import show, show_json
 from headwater.cli.pipeline_runs import spark_errors_as_one_line
 from headwater.errors import E, KafkaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _COPY = "copy"
 _REACH_S = 30.0
@@ -141,11 +149,9 @@ def audit(folder: str, compacted: bool, topic: str | None, master: str, as_json:
     FOLDER is an archive, a copy of a data folder, a partition's folder, a file or a glob.
     """
     from headwater.pipelines.segments.audit import audit as run
-    from headwater.pipelines.session import spark_session
 
     path = _existing(folder)
-    with spark_errors_as_one_line():
-        spark = spark_session("headwater archive audit", master=master)
+    with _spark("headwater archive audit", master) as spark:
         report = run(spark, path, compacted=compacted, **({"topic": topic} if topic else {}))
     if as_json:
         found = [finding._asdict() for finding in report.findings]
@@ -202,7 +208,6 @@ def replay(
     from headwater.cli.reach_broker import require_reachable
     from headwater.pipelines.segments.replay import Replay
     from headwater.pipelines.segments.replay import replay as run
-    from headwater.pipelines.session import spark_session
 
     what = Replay(
         path=_existing(folder),
@@ -217,11 +222,29 @@ def replay(
     connection = connection_settings(bootstrap, client_settings)
     # before Spark takes its time to start
     require_reachable(bootstrap, _REACH_S, [into], settings=connection.client)
-    with spark_errors_as_one_line():
-        counts = run(spark_session("headwater archive replay", master=master), what, connection)
+    with _spark("headwater archive replay", master) as spark:
+        counts = run(spark, what, connection)
     rows = [{"topic": topic, "into": into, **count._asdict()} for topic, count in counts.items()]
     show(rows, as_json=as_json)
     click.echo(f"replay id {what.identity}", err=True)
+
+
+@contextmanager
+def _spark(name: str, master: str) -> "Iterator[SparkSession]":
+    """Yield a session that logs to a file of its own, which is kept if Spark fails."""
+    from headwater.pipelines.running.spark_log import log_file, log_settings
+    from headwater.pipelines.session import spark_session
+
+    folder, failed = Path(tempfile.mkdtemp(prefix="headwater-archive-")), False
+    try:
+        with spark_errors_as_one_line(log_file(folder)):
+            yield spark_session(name, master=master, settings=log_settings(folder))
+    except click.ClickException:
+        failed = True
+        raise
+    finally:
+        if not failed:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _existing(folder: str) -> str:

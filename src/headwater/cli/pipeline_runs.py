@@ -62,7 +62,7 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def spark_errors_as_one_line() -> Iterator[None]:
+def spark_errors_as_one_line(log_file: Path) -> Iterator[None]:
     """Turn Spark's exceptions into one line and exit code 1; Ctrl-C prints no traceback of Py4J."""
     from headwater.pipelines.running.flow_errors import SPARK_ERRORS, error_text
 
@@ -71,7 +71,7 @@ def spark_errors_as_one_line() -> Iterator[None]:
     try:
         yield
     except SPARK_ERRORS as problem:
-        raise click.ClickException(error_text(problem)) from problem
+        raise click.ClickException(f"{error_text(problem)}  (more in {log_file})") from problem
     finally:
         root.removeFilter(_is_no_interrupt)
 

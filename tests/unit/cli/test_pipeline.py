@@ -4,14 +4,19 @@ import json
 import logging
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 from click import ClickException
 from click.testing import CliRunner
+from pyspark.errors import PySparkException
 
 from headwater.cli.app import command
+from headwater.cli.archive import _spark
 from headwater.cli.pipeline_runs import report_failures, spark_errors_as_one_line
+from headwater.errors import E, KafkaError
 from headwater.pipelines.running.signals import ONE_REQUEST_MS, keep_sigint_handler, stop_on_signals
 
 
@@ -184,7 +189,7 @@ def test_pyspark_sets_no_handler_while_a_session_starts():
 
 def test_ctrl_c_while_spark_works_logs_no_traceback(caplog):
     interrupt = KeyboardInterrupt()
-    with spark_errors_as_one_line():
+    with spark_errors_as_one_line(Path("spark.log")):
         logging.error(
             "KeyboardInterrupt while sending command.", exc_info=interrupt
         )  # as Py4J does
@@ -203,3 +208,25 @@ def test_a_java_process_that_ended_is_one_line_unless_a_signal_came(tmp_path):
         with pytest.raises(SystemExit) as ended, report_failures(tmp_path, once, stop):
             raise ConnectionRefusedError(111, "Connection refused")
         assert ended.value.code == code
+
+
+def test_archive_commands_send_the_log_of_spark_to_a_file_that_stays_after_a_failure(
+    tmp_path, monkeypatch
+):
+    given = []
+
+    def fake_session(name, *, master, settings):
+        given.append(settings["spark.driver.extraJavaOptions"].partition("file://")[2])
+        assert Path(given[-1]).exists()
+
+    monkeypatch.setattr("headwater.pipelines.session.spark_session", fake_session)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with _spark("name", "local"):
+        pass
+    with pytest.raises(KafkaError), _spark("name", "local"):
+        raise KafkaError(E.INVALID_REQUEST, "not about Spark")
+    assert not list(tmp_path.iterdir())
+    kept = pytest.raises(ClickException, match=r"boom  \(more in .*/_logs/spark.log\)")
+    with kept, _spark("name", "local"):
+        raise PySparkException("boom")
+    assert Path(given[-1]).exists()
