@@ -6,6 +6,7 @@ import shutil
 import pyarrow as pa
 import pytest
 
+from headwater.client.admin import BlockingAdmin
 from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.ingest.frozen_schema import IngestError
 from headwater.pipelines.ingest.ingest import note, plan_ingest, run_ingest
@@ -228,8 +229,13 @@ def test_rows_of_the_topic_are_not_written_again_without_their_checkpoint(
     for lost in ({}, {"checkpoint": str(tmp_path / "typo")}, {"name": "second"}):
         with pytest.raises(IngestError, match=r"has rows of .* all records would be written again"):
             plan(**lost)
-    for start in ("committed", "latest", "2026-01-31T12:00Z"):
+    for start in ("latest", "2026-01-31T12:00Z"):
         assert plan(start=start).topic == orders
+    with pytest.raises(IngestError, match=r"group second has no offsets of it: all .* --name of"):
+        plan(start="committed", name="second")
+    with BlockingAdmin(bootstrap_servers=bootstrap) as admin:
+        admin.set_group_offsets("second", {(orders, 0): 1})
+    assert plan(start="committed", name="second").topic == orders
     assert plan(topic("others")).topic != orders
     note(first, {"schema": "id BIGINT"})
     assert plan().name == first.name

@@ -157,7 +157,7 @@ def plan_ingest(
     checkpoints = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
     name = checked_name(name) if name is not None else ingest_name(topic, place)
     check_place(name, topic, topic_id, place, checkpoints, resumes=start == "committed")
-    check_unread(name, topic, place, checkpoints, chosen)
+    check_unread(name, topic, place, checkpoints, chosen, connection)
     noted = columns_so_far(name, place, checkpoints)
     ddl = resolve_schema(schema, topic, connection, noted.get(SCHEMA), types or {})
     plan = Ingest(
@@ -238,25 +238,43 @@ def check_place(
         raise IngestError(f"{told}; or delete {place} and the table to start again")
     if told := topic_mismatch(name, checkpoints, {topic: topic_id}):
         raise IngestError(
-            f"{told}; or delete {place} and run with --from committed, which adds the records of the "
-            "new topic to the table"
+            f"{told}; or, to add the records of the new topic to the table, delete {place}, run "
+            f"headwater groups reset-offsets {name} --topic {topic} --to-earliest, and then this with "
+            "--from committed"
         )
 
 
 def check_unread(
-    name: str, topic: str, target: Target, checkpoints: Checkpoints, options: Mapping[str, str]
+    name: str,
+    topic: str,
+    target: Target,
+    checkpoints: Checkpoints,
+    options: Mapping[str, str],
+    connection: ConnectionSettings,
 ) -> None:
     """Refuse to read a topic from its start into a table that has rows of it, without a checkpoint."""
-    from_start = options.get("startingOffsets") == "earliest" and _STARTING.isdisjoint(options)
+    start = options.get("startingOffsets")
+    from_start = start in ("earliest", "committed") and _STARTING.isdisjoint(options)
     if not from_start or checkpoints.read_note(name) is not None:
         return
-    if holds_value(open_table(target), _TOPIC_COLUMN, topic):
+    if not holds_value(open_table(target), _TOPIC_COLUMN, topic):
+        return
+    again = f"{target} has rows of {topic}, and {{}}: all records would be written again. "
+    if start == "earliest":
         raise IngestError(
-            f"{target} has rows of {topic}, and {checkpoints.folder} has no checkpoint {name}: all "
-            "records would be written again. Name the folder of the checkpoint with --checkpoint, "
-            "and its --name if it has one; if it is lost, continue with --from committed, or delete "
-            "the table to start again"
+            again.format(f"{checkpoints.folder} has no checkpoint {name}")
+            + "Name the folder of the checkpoint with --checkpoint, and its --name if it has one; if "
+            "it is lost, continue with --from committed, or delete the table to start again"
         )
+    group = options.get("group.id", name)
+    with BlockingAdmin(**connection.client) as admin:
+        if any(place.topic == topic for place in admin.group_offsets(group)):
+            return
+    raise IngestError(
+        again.format(f"group {group} has no offsets of it")
+        + "Give the --name of the ingest that wrote them; to write all records, first run "
+        f"headwater groups reset-offsets {group} --topic {topic} --to-earliest"
+    )
 
 
 def columns_so_far(name: str, target: Target, checkpoints: Checkpoints) -> Mapping[str, Any]:
