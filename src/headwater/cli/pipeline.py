@@ -111,9 +111,16 @@ def check(
     if not offline:
         _reach(project.connection)
     from headwater.pipelines.declaring.graph import order
-    from headwater.pipelines.running.preflight import problems
+    from headwater.pipelines.running.preflight import (
+        mismatches,
+        problems,
+        topic_ids,
+        unfinished_refreshes,
+    )
 
     _tell_problems(problems(project, live=not offline))
+    if not offline:
+        _tell_problems(mismatches(project, unfinished_refreshes(project), topic_ids(project)))
     rows = [
         {
             "flow": flow.name,

@@ -7,7 +7,9 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from click import ClickException
 from click.testing import CliRunner
@@ -17,7 +19,13 @@ from headwater.cli.app import command
 from headwater.cli.archive import _spark
 from headwater.cli.pipeline_runs import report_failures, spark_errors_as_one_line
 from headwater.errors import E, KafkaError
+from headwater.pipelines.declaring.project import load_project
+from headwater.pipelines.running import preflight
+from headwater.pipelines.running.checkpoints import Checkpoints
+from headwater.pipelines.running.dataset_reader import table_target
+from headwater.pipelines.running.preflight import save_fingerprints
 from headwater.pipelines.running.signals import ONE_REQUEST_MS, keep_sigint_handler, stop_on_signals
+from tests.unit.pipelines.lake import append
 
 
 def call(*words):
@@ -230,3 +238,41 @@ def test_archive_commands_send_the_log_of_spark_to_a_file_that_stays_after_a_fai
     with kept, _spark("name", "local"):
         raise PySparkException("boom")
     assert Path(given[-1]).exists()
+
+
+class Topics:
+    """A cluster whose topic was deleted and recreated."""
+
+    def __init__(self, **settings):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def list_topics(self):
+        return ["events"]
+
+    def describe_topics(self, names):
+        return {"events": SimpleNamespace(topic_id=b"b" * 16)}
+
+
+def test_check_reports_a_topic_that_was_recreated_since_the_last_run(shop, monkeypatch):
+    file = shop("@hw.table\ndef bronze():\n    return hw.topic('events')\n")
+    monkeypatch.setattr(preflight, "BlockingAdmin", Topics)
+    monkeypatch.setattr("headwater.cli.pipeline.require_broker", lambda *_: None)
+    project = load_project(file)
+    checkpoints = Checkpoints.of(project.storage)
+    assert call("check", file).exit_code == 0
+    save_fingerprints(project, {"events": (b"a" * 16).hex()})
+    place = checkpoints.location("bronze")
+    place.mkdir(parents=True)
+    (place / "metadata").write_text('{"id": "q"}')
+    append(str(table_target(project, "bronze")), pa.table({"value": [b"v"]}), 0)
+    told = call("check", file)
+    assert told.exit_code == 2
+    assert "topic events was deleted and recreated" in told.stderr
+    assert told.stderr.endswith("or start over with --refresh bronze\n")
+    assert call("check", file, "--offline").exit_code == 0
