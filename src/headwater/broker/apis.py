@@ -145,6 +145,8 @@ class ServedApi(NamedTuple):
     by_controller: bool = False
     # Whether a broker that forwarded it applies the change before it answers.
     applied_first: bool = False
+    # Returns why a request with this number of bytes is refused undecoded; "" if it is not.
+    large_problem: Callable[[Context, int], str] | None = None
 
     @property
     def is_for_brokers(self) -> bool:
@@ -168,6 +170,11 @@ class ServedApi(NamedTuple):
                 request.reply_in_turns(self._refusal(request, body, refusal))
                 return None
         return self.handler(context, request, body)
+
+    def refusal_undecoded(self, request: Any) -> Struct:
+        """Return the response for a request that is too large to be decoded."""
+        assert self.access.refuse is not None
+        return self.access.refuse(request, self.api.request(), E.INVALID_REQUEST)
 
     def _refusal(self, request: Any, body: Any, why: KafkaError) -> Struct:
         response: Any
@@ -281,7 +288,12 @@ _ROWS = (
         coordinators.handle_find_coordinator,
         _each(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID),
     ),
-    ServedApi(API[11], groups.handle_join_group, _group(READ_GROUP, refuse=groups.refuse_join)),
+    ServedApi(
+        API[11],
+        groups.handle_join_group,
+        _group(READ_GROUP, refuse=groups.refuse_join),
+        large_problem=groups.large_join_problem,
+    ),
     ServedApi(API[12], groups.handle_heartbeat, _group(READ_GROUP)),
     ServedApi(API[13], groups.handle_leave_group, _group(READ_GROUP)),
     ServedApi(API[14], groups.handle_sync_group, _group(READ_GROUP, of=groups.group_of_sync)),

@@ -136,7 +136,8 @@ class Dispatch:
             elif row.by_controller and self._forward(connection, row, header, start, end):
                 return
             elif end - start > LARGE:
-                self._decode_large(connection, row, start, end)
+                if not self._refused_as_large(connection, row, header, end - start):
+                    self._decode_large(connection, row, start, end)
                 return
             else:
                 body, _ = codec.decode(row.api.request, version, view, header.body, end)
@@ -167,6 +168,23 @@ class Dispatch:
             self._context.turns.start_large(steps, connection, len(frame))
 
         forwarding.forward(request, frame, serve_here)
+        return True
+
+    def _refused_as_large(
+        self,
+        connection: ServerConnection,
+        row: ServedApi,
+        header: ParsedRequestHeader,
+        size: int,
+    ) -> bool:
+        """Answer a request that is too large to be decoded; False if it is not."""
+        problem = "" if row.large_problem is None else row.large_problem(self._context, size)
+        if not problem:
+            return False
+        said = f"refused a {row.api.name} request: {problem}"
+        self._context.peer_log.warning("requests", connection.host, said)
+        request = Request(connection, row, header.version, header.correlation_id, header.client_id)
+        request.reply(row.refusal_undecoded(request))
         return True
 
     def _decode_large(

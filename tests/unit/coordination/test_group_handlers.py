@@ -6,6 +6,7 @@ from types import GeneratorType, SimpleNamespace
 import pytest
 
 from headwater.broker.apis import SERVED
+from headwater.broker.handlers.groups import MOST_PROTOCOLS, MOST_RECORDS
 from headwater.broker.metadata_cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
@@ -13,6 +14,7 @@ from headwater.controller.commands import CreateTopics, TopicOutcome
 from headwater.coordination.group_coordinator import offsets_topic
 from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS, ZERO_UUID
+from headwater.records.rules import BatchRules
 from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire import codec
 from headwater.wire.apis import API
@@ -25,6 +27,7 @@ from headwater.wire.messages.offsets import (
 from tests.unit.coordination.runtime_harness import Harness
 
 TOPIC_ID = b"t" * 16
+MOST_BYTES = 1 << 20
 HERE = PartitionInfo(1, 0, (1,), (1,), (), 0)
 
 
@@ -85,6 +88,11 @@ class Stage:
         self.denied = set()
         self.warnings = []
         self.peer_log = SimpleNamespace(warning=lambda *line: self.warnings.append(line))
+        policy = SimpleNamespace(rules=BatchRules(max_message_bytes=MOST_BYTES))
+        here = SimpleNamespace(policy=policy)
+        self.replicas = SimpleNamespace(
+            get=lambda topic, partition: here, of_topic=lambda _: [here]
+        )
         if elected:
             self.harness.elected()
 
@@ -121,13 +129,15 @@ class Stage:
         self.harness.clock.advance(ms)
         self.harness.commit_all()
 
-    def join(self, version, member="", group="g"):
+    def join(self, version, member="", group="g", **protocols):
+        named = wire.JoinGroupRequest.JoinGroupRequestProtocol
+        known = protocols or {"range": b"m"}
         body = wire.JoinGroupRequest(
             group_id=group,
             session_timeout_ms=10_000,
             member_id=member,
             protocol_type="consumer",
-            protocols=[wire.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")],
+            protocols=[named(name=name, metadata=metadata) for name, metadata in known.items()],
         )
         return self.ask(11, version, body)
 
@@ -256,6 +266,33 @@ def test_a_client_of_a_listener_that_the_leader_lacks_must_wait():
 
 
 # Membership
+
+
+def test_metadata_that_no_record_of_the_group_can_hold_is_refused_before_it_is_copied():
+    stage = Stage()
+    assert stage.join(3, exact=bytes(MOST_BYTES)).answers == []  # it waits for others
+    assert stage.join(3, more=bytes(MOST_BYTES + 1)).error_code == E.INVALID_REQUEST
+    ((kind, source, line),) = stage.warnings
+    assert (kind, source) == ("groups", "10.0.0.7 (app)")
+    assert f"metadata has {MOST_BYTES + 1} bytes" in line
+    stage.replicas.get = lambda *_: None
+    stage.harness.loop.resigned(0)
+    assert stage.join(3, more=bytes(MOST_BYTES + 1)).error_code == E.NOT_COORDINATOR
+
+
+def test_more_protocols_than_any_client_has_are_refused():
+    stage, names = Stage(), [f"p{number}" for number in range(MOST_PROTOCOLS + 1)]
+    assert stage.join(3, **dict.fromkeys(names[1:], b"m")).answers == []
+    assert stage.join(3, **dict.fromkeys(names, b"m")).error_code == E.INVALID_REQUEST
+    assert f"{MOST_PROTOCOLS + 1} protocols" in stage.warnings[0][2]
+
+
+def test_a_request_to_join_is_refused_undecoded_beyond_some_records():
+    stage, most = Stage(), MOST_RECORDS * MOST_BYTES
+    assert SERVED[11].large_problem(stage, most) == ""
+    assert f"it has {most + 1} bytes" in SERVED[11].large_problem(stage, most + 1)
+    stage.replicas.of_topic = lambda _: []
+    assert SERVED[11].large_problem(stage, 9 << 20)
 
 
 @pytest.mark.parametrize("version", versions(11))

@@ -27,6 +27,8 @@ from headwater.coordination.groups.commands import (
 )
 from headwater.coordination.groups.shard import GroupShard, ListGroups
 from headwater.errors import E, KafkaError
+from headwater.model import CONSUMER_OFFSETS
+from headwater.records.rules import BatchRules
 from headwater.security.acls import AclResourceType
 from headwater.security.rights import DELETE_GROUP, DESCRIBE_CLUSTER, DESCRIBE_GROUP
 from headwater.wire.messages.groups import (
@@ -53,12 +55,30 @@ FIRST_SYNC_WITH_PROTOCOL = 5
 FIRST_LEAVE_OF_SEVERAL = 3
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 
+MOST_PROTOCOLS = 64
+"""Far more ways of assigning than any client knows; each is compared with those of other members."""
+MOST_RECORDS = 8
+"""How many times as large as a record of a group a request to join may be: it has metadata for each
+protocol, and one of them is stored."""
+_LIMIT = f"max.message.bytes of {CONSUMER_OFFSETS}"
+_REMEDY = "let it subscribe to fewer topics, or raise that limit"
+
 
 # -- membership
 
 
-def handle_join_group(context: Context, request: Request, body: JoinGroupRequest) -> None:
+def handle_join_group(
+    context: Context, request: Request, body: JoinGroupRequest
+) -> JoinGroupResponse | None:
     """Park the member until its generation is complete."""
+    partition = context.groups.partition_of(body.group_id)
+    log = None if partition is None else context.replicas.get(CONSUMER_OFFSETS, partition)
+    if log is not None and (problem := _too_large(body, log.policy.rules.max_message_bytes)):
+        source = f"{request.connection.host} ({request.client_id})"
+        context.peer_log.warning(
+            "groups", source, f"refused a member of {body.group_id}: {problem}"
+        )
+        return _join_response(request, Joined(E.INVALID_REQUEST, body.member_id))
     call_shard(
         context,
         body.group_id,
@@ -66,6 +86,27 @@ def handle_join_group(context: Context, request: Request, body: JoinGroupRequest
         _join_command(request, body),
         lambda error: Joined(error, body.member_id),
         lambda joined: request.reply_in_turns(_join_response(request, joined)),
+    )
+    return None
+
+
+def large_join_problem(context: Context, size: int) -> str:
+    """Return why a request of `size` bytes is not decoded: what it has could not be stored."""
+    log = next(iter(context.replicas.of_topic(CONSUMER_OFFSETS)), None)
+    rules = BatchRules() if log is None else log.policy.rules
+    limit = MOST_RECORDS * rules.max_message_bytes
+    return "" if size <= limit else f"it has {size} bytes, {_LIMIT} allows {limit}; {_REMEDY}"
+
+
+def _too_large(body: JoinGroupRequest, largest: int) -> str:
+    """Return what is too large to be compared with other members, or to be stored with the group."""
+    if len(body.protocols) > MOST_PROTOCOLS:
+        return f"it has {len(body.protocols)} protocols, {MOST_PROTOCOLS} are the most"
+    size = max((len(one.metadata) for one in body.protocols), default=0)
+    return (
+        ""
+        if size <= largest
+        else f"its metadata has {size} bytes, {_LIMIT} is {largest}; {_REMEDY}"
     )
 
 
