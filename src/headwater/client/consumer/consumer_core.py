@@ -449,6 +449,7 @@ class ConsumerCore:
         if self._unusable is not None:
             return
         self.make_unusable(ClosedError("the consumer is closed: create another one"))
+        self.poll_wakeup.set()  # a poll may wait: in another task, or below a signal handler
         self._undo_interrupted()
         limit = _CLOSE_TIMEOUT_S if timeout_s is None else timeout_s
         try:

@@ -12,7 +12,8 @@ import pytest
 import headwater
 import headwater.aio
 from headwater.client.admin import PartitionLag
-from headwater.client.errors import IllegalStateError
+from headwater.client.consumer import consumer_core
+from headwater.client.errors import ClosedError, IllegalStateError
 from headwater.config.client import AdminSettings, ConsumerSettings, ProducerSettings
 from headwater.config.keys import ConfigError
 from headwater.config.other_clients import OTHER_CLIENTS
@@ -49,6 +50,47 @@ def group():
 def admin(broker):
     with headwater.Admin(bootstrap_servers=broker.bootstrap) as made:
         yield made
+
+
+def test_close_in_a_signal_handler_ends_the_wait_of_the_poll_below_it(options, monkeypatch) -> None:
+    with headwater.Consumer(**options) as consumer:
+        consumer.assign([("empty", 0)])
+        wakeup, woken = consumer._core.poll_wakeup, []
+
+        def interrupted(limit_s: float) -> bool:
+            consumer.close()
+            woken.append(wait(0))
+            return woken[-1]
+
+        wait = wakeup.wait_in_thread
+        monkeypatch.setattr(wakeup, "wait_in_thread", interrupted)
+        with pytest.raises(ClosedError):
+            consumer.poll(60)
+        assert woken == [True]
+
+
+def test_close_in_another_task_ends_a_poll(options, monkeypatch) -> None:
+    monkeypatch.setattr(consumer_core, "_LONGEST_WAIT_MS", 10**9)
+
+    async def main() -> None:
+        consumer = headwater.aio.Consumer(**options, max_poll_interval_ms=10**9)
+        await consumer.assign([("empty", 0)])
+        await consumer.poll(0.1)
+        wakeup, waits = consumer._core.poll_wakeup, asyncio.Event()
+        wait = wakeup.wait
+
+        async def noted(limit_s: float) -> None:
+            waits.set()
+            await wait(limit_s)
+
+        monkeypatch.setattr(wakeup, "wait", noted)
+        poll = asyncio.ensure_future(consumer.poll(60))
+        await waits.wait()
+        await consumer.close()
+        with pytest.raises(ClosedError):
+            await asyncio.wait_for(poll, 30)
+
+    asyncio.run(main())
 
 
 # -- up to the end
