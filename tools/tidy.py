@@ -130,26 +130,69 @@ def no_stopwatch_in_asserts(source: Source) -> Iterator[str]:
     """A test that is right on a quiet machine is right on a busy one.
 
     Elapsed time may be asserted to be long enough (waiting longer is what a busy machine does), never
-    to be short enough. To show that a call ends early, make everything else that could end it longer
-    than the test's own timeout.
+    to be short enough, also by a variable that was computed from it. To show that a call ends early,
+    make everything else that could end it longer than the test's own timeout.
     """
     if not source.path.startswith("tests/"):
         return
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Assert) and any(map(_is_upper_bound, ast.walk(node))):
-            yield f"line {node.lineno}: asserts that little time has passed"
+    for test in _functions(source.tree):
+        elapsed = _Elapsed()
+        for node in ast.walk(test):
+            if isinstance(node, ast.Assign):
+                elapsed.assigned(node)
+        for node in ast.walk(test):
+            if isinstance(node, ast.Assert) and any(map(elapsed.is_bounded, ast.walk(node))):
+                yield f"line {node.lineno}: asserts that little time has passed"
 
 
-def _is_upper_bound(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Compare):
+def _functions(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the functions and other statements that are in no other function."""
+    for node in tree.body:
+        yield from node.body if isinstance(node, ast.ClassDef) else [node]
+
+
+class _Elapsed:
+    """Which way values change with elapsed time: 1 if they grow with it, -1 if they shrink."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, set[int]] = {}
+
+    def assigned(self, node: ast.Assign) -> None:
+        """Note the direction of the variables."""
+        for target in node.targets:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
+            for name, value in pairs:
+                if isinstance(name, ast.Name) and (found := self.directions(value)):
+                    self._known.setdefault(name.id, set()).update(found)
+
+    def is_bounded(self, node: ast.AST) -> bool:
+        """Return whether this comparison fails if much time has passed."""
+        if not isinstance(node, ast.Compare):
+            return False
+        sides = [node.left, *node.comparators]
+        for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
+            smaller, larger = (right, left) if isinstance(op, ast.Gt | ast.GtE) else (left, right)
+            if not isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+                continue
+            if 1 in self.directions(smaller) or -1 in self.directions(larger):
+                return True
         return False
-    sides = [node.left, *node.comparators]
-    smaller = (
-        left if isinstance(op, ast.Lt | ast.LtE) else right
-        for left, op, right in zip(sides, node.ops, sides[1:], strict=False)
-        if isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
-    )
-    return any(_is_elapsed(side) for side in smaller)
+
+    def directions(self, value: ast.expr) -> set[int]:
+        """Return the ways in which this depends on elapsed time; none if it does not."""
+        if _is_elapsed(value):
+            return {1}
+        if isinstance(value, ast.Name):
+            return self._known.get(value.id, set())
+        if isinstance(value, ast.BinOp):
+            against = isinstance(value.op, ast.Sub | ast.Div | ast.FloorDiv)
+            right = self.directions(value.right)
+            return self.directions(value.left) | ({-one for one in right} if against else right)
+        if isinstance(value, ast.Call):
+            return {one for argument in value.args for one in self.directions(argument)}
+        return set()
 
 
 def _is_elapsed(side: ast.expr) -> bool:

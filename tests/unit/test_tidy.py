@@ -131,3 +131,22 @@ def test_an_exception_that_nothing_needs_is_a_complaint():
 def test_no_property_fails_because_the_machine_is_busy():
     assert settings().deadline is None
     assert HealthCheck.too_slow in settings().suppress_health_check
+
+
+@pytest.mark.parametrize(
+    ("setting", "condition", "complains"),
+    [
+        ("took = time.monotonic() - begun", "took < 3", True),
+        ("took = time.monotonic() - begun", "took >= 3", False),
+        ("took = time.monotonic() - begun", "0.8 * rate * took - 2 <= served", True),
+        ("took = time.monotonic() - begun", "served <= rate * (took + 2)", False),
+        ("speed = count / (time.monotonic() - begun)", "speed > 100", True),
+        ("speed = count / (time.monotonic() - begun)", "speed <= 100", False),
+        ("took, all = (time.perf_counter() - begun) * 1000, 7", "round(took) < 3 or all", True),
+        ("took = 5 - begun", "took < 3", False),
+    ],
+)
+def test_no_variable_with_elapsed_time_is_asserted_to_be_small(setting, condition, complains):
+    text = f"def test_it():\n    {setting}\n    assert {condition}\n"
+    found = tidy.complaints(source(text, "tests/unit/test_some.py"))
+    assert any("little time has passed" in one for one in found) == complains

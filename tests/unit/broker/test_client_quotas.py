@@ -1,6 +1,7 @@
 """A client beyond its quota waits on every connection; nobody else does."""
 
 import asyncio
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -233,24 +234,18 @@ def test_each_client_id_has_the_default_quota_of_client_ids(live, topic, quotas)
         assert client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
 
 
-def test_requests_take_no_more_than_their_share_of_the_time(live, topic, quotas):
+def test_requests_are_throttled_by_the_time_that_they_take(live, topic, quotas):
     quotas(request_percentage=1.0)
-    throttled = []
+    throttled = [0]
     with live.client() as client, live.client() as other:
-        spent, begun = 0, time.monotonic()
-        while time.monotonic() - begun < 1.5:
-            throttled += [
+        while not any(throttled):
+            throttled = [
                 one.ask(ApiVersionsRequest(), ApiVersionsResponse, 2).throttle_time_ms
                 for one in (client, other)
             ]
-            spent += 2
-        quotas(request_percentage=100.0)
-        begun, free = time.monotonic(), 0
-        while time.monotonic() - begun < 0.5:
-            client.ask(ApiVersionsRequest(), ApiVersionsResponse, 2)
-            free += 1
-    assert max(throttled) > 0
-    assert spent / 1.5 < free / 0.5 / 2
+    [by_time] = live.on_loop(live.context.client_quotas.throttled)
+    assert by_time.owner.key == "request_percentage"
+    assert by_time.throttled_us > 0
 
 
 def create(client, version, name, partitions=1):
@@ -262,50 +257,66 @@ def create(client, version, name, partitions=1):
     return answer.topics[0].error_code, answer.throttle_time_ms
 
 
-def test_changes_of_topics_beyond_the_quota_are_refused_or_throttled(live, quotas):
+class HandClock:
+    """A moment, until somebody moves it."""
+
+    def __init__(self) -> None:
+        self.now_us = 1_000_000
+
+    def monotonic_us(self) -> int:
+        return self.now_us
+
+
+@pytest.fixture
+def clock(live, monkeypatch):
+    """The clock of the broker's quotas."""
+    clock = HandClock()
+    monkeypatch.setattr(live.context.client_quotas, "_clock", clock)
+    return clock
+
+
+def test_changes_of_topics_beyond_the_quota_are_refused_or_throttled(live, clock, quotas):
     quotas(controller_mutation_rate=1.0)
+    waiting = live.context.client_quotas._queues
     with live.client() as client:
-        # An idle client may save up eleven seconds of the rate.
+        # An idle client may save up eleven seconds of the rate; waits are rounded up.
         assert create(client, 7, "m-1", partitions=11) == (0, 0)
-        assert create(client, 7, "m-2") == (0, 0), "it had something left"
-        error, throttle_ms = create(client, 7, "m-3")
-        assert (error, 0 < throttle_ms <= 1000) == (E.THROTTLING_QUOTA_EXCEEDED, True)
-        begun = time.monotonic()
-        error, throttle_ms = create(client, 5, "m-3")
-        assert (error, 500 < throttle_ms <= 2000) == (0, True)
+        assert create(client, 7, "m-2") == (0, 0), "it has no debt yet"
+        assert create(client, 7, "m-3") == (E.THROTTLING_QUOTA_EXCEEDED, 1001)
+        assert live.on_loop(lambda: dict(waiting)) == {}
+        assert create(client, 5, "m-3") == (0, 2001)
         deletion = DeleteTopicsRequest(
             topics=[DeleteTopicsRequest.DeleteTopicState(name="m-1")], timeout_ms=30_000
         )
-        client.ask(deletion, DeleteTopicsResponse, 6)
-        assert time.monotonic() - begun >= throttle_ms / 1000, "it is muted"
+        client.send(deletion, 6)
+        assert live.on_loop(lambda: [c.held for q in waiting.values() for c in q.waiters]) == [True]
+        clock.now_us += 2_001_000
+        live.on_loop(live.context.client_quotas._release_all)
+        assert client.answer(DeleteTopicsResponse, 6).responses[0].error_code == 0
 
 
-def test_an_address_opens_connections_no_faster_than_its_quota(live, quotas):
+def test_an_address_opens_connections_no_faster_than_its_quota(live, clock, quotas):
     quotas(QuotaEntity(ip=DEFAULT), connection_creation_rate=10)
     quotas(QuotaEntity(ip="10.9.8.7"), connection_creation_rate=1)
-    served, begun = 0, time.monotonic()
-    while time.monotonic() - begun < 1.5:
-        with live.client() as client:
-            try:
+
+    def served():
+        count = 0
+        for _ in range(3 * 10):
+            with contextlib.suppress(Closed, OSError), live.client() as client:
                 client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
-                served += 1
-            except (Closed, OSError):
-                time.sleep(0.005)
-    took = time.monotonic() - begun
-    assert 0.8 * 10 * took - 2 <= served <= 10 * (took + 2 * CONNECTION_BURST_S) + 1
-    assert live.context.client_quotas.rejected_connections > 0
+                count += 1
+        return count
 
-
-class StandingClock:
-    """A moment."""
-
-    @staticmethod
-    def monotonic_us() -> int:
-        return 1_000_000
+    before = live.context.client_quotas.rejected_connections
+    most = int(10 * CONNECTION_BURST_S) + 1
+    assert served() == most
+    assert live.context.client_quotas.rejected_connections == before + 3 * 10 - most
+    clock.now_us += 500_000
+    assert served() == 5
 
 
 def test_an_address_without_a_quota_has_the_rate_of_the_settings():
-    quotas = ClientQuotas(StandingClock(), {}, lambda _: None, ("INTERNAL",), rate_per_address=2)
+    quotas = ClientQuotas(HandClock(), {}, lambda _: None, ("INTERNAL",), rate_per_address=2)
     quotas.table.set(QuotaEntity(ip="10.0.0.2"), {"connection_creation_rate": 1000.0})
 
     def admitted(host, listener="CLIENTS"):
