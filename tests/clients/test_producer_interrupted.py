@@ -9,8 +9,9 @@ from functools import partial
 import pytest
 
 import headwater
-from headwater.client.errors import ClosedError
+from headwater.client.errors import ClosedError, IllegalStateError
 from tests.clients.fake_cluster import FakeCluster, serving
+from tests.clients.fake_transactions import FakeTransactions
 from tests.clients.interrupting import interrupt, moments
 
 LIMIT_S = 60
@@ -147,3 +148,42 @@ def test_a_signal_handler_that_closes_inside_send_never_hangs(cluster) -> None:
         with pytest.raises(ClosedError):
             producer.send("t", b"later")
     assert handed_over
+
+
+# Python ignores an exception in the callback of a weak reference, where Ctrl-C may fall as well.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_anywhere_inside_a_transaction_leaves_all_of_it_or_nothing() -> None:
+    numbers = itertools.count(1)
+    member = headwater.ConsumerGroupMetadata("g", 1, "member")
+    with serving(FakeCluster(1, partitions=2)) as cluster:
+        fake = FakeTransactions(cluster)
+        producer = headwater.Producer(bootstrap_servers=cluster.bootstrap, transactional_id="x")
+        producer.init_transactions()
+
+        def work() -> None:
+            number = next(numbers)
+            producer.begin_transaction()
+            producer.send("t", b"%d" % number, partition=0)
+            producer.send_offsets_to_transaction({("source", 0): number}, member)
+            producer.commit_transaction()
+
+        ended = 0
+        for _ in moments(work, step=3):
+            end_interrupted(producer)
+            visible = [int(value) for value in fake.visible("t", 0)]
+            assert visible == sorted(set(visible))
+            assert list(fake.offsets.values()) == visible[-1:]
+            ended += 1
+        assert ended > 50
+        assert int(fake.visible("t", 0)[-1]) == next(numbers) - 1
+        producer.close(LIMIT_S)
+
+
+def end_interrupted(producer: headwater.Producer) -> None:
+    """Abort what Ctrl-C left, as a program would; finish a commit that has begun."""
+    for call in (producer.abort_transaction, producer.commit_transaction):
+        try:
+            call()
+        except IllegalStateError:
+            continue
+        return
