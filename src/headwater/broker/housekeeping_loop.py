@@ -75,6 +75,8 @@ class Housekeeping:
         self._flushed = False
         """Whether a recovery point moved since the checkpoint was written."""
         self._checks_skipped = 0
+        self._retention_failures: dict[TopicPartition, str] = {}
+        """Why the last pass of retention failed over a partition."""
 
     def start(self) -> None:
         """Start every job."""
@@ -263,6 +265,10 @@ class Housekeeping:
     async def _retain(self) -> None:
         """Apply retention; partitions whose only segment has expired come last, since they need a new one."""
         now_ms = self._wall.believed_ms()
+        for at in [
+            at for at in self._retention_failures if self._context.replicas.get(*at) is None
+        ]:
+            del self._retention_failures[at]
         rolling = [
             replica
             async for replica in self._each_replica()
@@ -279,7 +285,8 @@ class Housekeeping:
             try:
                 done = replica.upkeep.retain(now_ms, may_roll=may_roll)
                 more, needs_roll = done.more, done.needs_roll
-            except (OSError, KafkaError) as failure:
+                self._retention_failures.pop(replica.topic_partition, None)
+            except Exception as failure:  # noqa: BLE001 - one partition never stops the pass
                 self._retention_failed(replica, failure)
                 more = False
             if more:
@@ -294,13 +301,18 @@ class Housekeeping:
     def _may_retain(self, replica: Replica) -> bool:
         return replica.offline is None and not replica.following.cutting and self._hosted(replica)
 
-    def _retention_failed(self, replica: Replica, failure: OSError | KafkaError) -> None:
-        """Log the failure and continue with the other partitions."""
-        log.warning(
-            "retention of %s failed, retrying in the next pass: %s",
-            replica.topic_partition,
-            failure,
-        )
+    def _retention_failed(self, replica: Replica, failure: Exception) -> None:
+        """Log a failure that the previous pass did not have; continue with the other partitions."""
+        at, reason = replica.topic_partition, f"{type(failure).__name__}: {failure}"
+        if self._retention_failures.get(at) != reason:
+            self._retention_failures[at] = reason
+            expected = isinstance(failure, OSError | KafkaError)
+            log.warning(
+                "retention of %s failed, retrying in the next pass: %s",
+                at,
+                failure if expected else reason,
+                exc_info=None if expected else failure,
+            )
         if isinstance(failure, OSError) and not replica.upkeep.is_damaged:
             self._health.failed(self._context.replicas, replica, failure, flushing=False)
 

@@ -223,7 +223,7 @@ class LogSegments:
             or not named[1][MAX_TIMESTAMP] == timestamp >= last[1][MAX_TIMESTAMP]
         ):
             log.warning("%s is damaged; it is rebuilt", segment.time_index.path)
-            rebuild_indexes(segment, self.settings.index_interval_bytes)
+            self._rebuild_or_fail(segment)
             timestamp, _ = segment.time_index.last()
         return timestamp
 
@@ -231,7 +231,7 @@ class LogSegments:
         """Return the final time index entry, rebuilding a damaged index first."""
         timestamp, _ = segment.time_index.last()
         if segment.time_index.damaged:
-            self.rebuild(segment)
+            self._rebuild_or_fail(segment)
             timestamp, _ = segment.time_index.last()
         return timestamp
 
@@ -241,7 +241,7 @@ class LogSegments:
         if segment is not self.active and segment not in self._warm:
             self._warm_up(segment)
         if segment.index.damaged:
-            self.rebuild(segment)
+            self._rebuild_or_fail(segment)
         if segment is not self.active and not segment.index.loaded:
             return FileSlice.unplaced(self.files, segment, wanted)
         try:
@@ -439,8 +439,18 @@ class LogSegments:
             self.rebuild(segment)
             return work()
         except DamagedSegment as damage:
-            self.on_damage(str(damage))
-            raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {damage}") from damage
+            raise self._take_offline(damage) from damage
+
+    def _rebuild_or_fail(self, segment: Segment) -> None:
+        """Rebuild the indexes of a segment, or take the log offline if its batches are damaged."""
+        try:
+            self.rebuild(segment)
+        except DamagedSegment as damage:
+            raise self._take_offline(damage) from damage
+
+    def _take_offline(self, damage: DamagedSegment) -> KafkaError:
+        self.on_damage(str(damage))
+        return KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {damage}")
 
 
 def rename_all(files: Files, stem: str, old: str, new: str) -> None:

@@ -306,6 +306,54 @@ def test_retention_goes_on_behind_a_partition_that_cannot_be_cleaned(tmp_path, n
     assert failed == [errno.ENOSPC] * 2
 
 
+class Defective:
+    """The upkeep of a partition with a defect that nobody foresaw."""
+
+    is_damaged = False
+
+    def retain(self, now_ms, *, may_roll):
+        raise ValueError("a defect")
+
+    def pop_garbage(self):
+        return []
+
+
+@pytest.mark.parametrize("cause", ["damaged header", "defect"])
+def test_retention_goes_on_behind_a_partition_that_fails_in_any_way(tmp_path, caplog, cause):
+    settings = LogSettings(segment_bytes=150, retention_ms=1000, file_delete_delay_ms=0)
+    first, second = TopicPartition("first", 0), TopicPartition("second", 0)
+    dirs = opened(tmp_path, settings)
+    for at in (first, second):
+        log = dirs.create(at, bytes([len(at.topic)] * 16), settings, NOW)
+        for _ in range(5):
+            append(log, 1, value=b"v" * 100)
+    dirs.close({})
+    if cause == "damaged header":
+        with open(tmp_path / "first-0" / f"{0:020}.log", "r+b") as file:
+            file.seek(16)
+            file.write(b"\3")  # the magic of a batch
+    dirs = opened(tmp_path, settings)
+    logs = [dirs.logs[at] for at in (first, second)]
+    hosted = Hosted(logs)
+    if cause == "defect":
+        hosted.rows[first].upkeep = Defective()
+
+    async def run():
+        housekeeping = keeper([], CountingTasks())
+        housekeeping._context.replicas, housekeeping._context.files = hosted, OsFiles()
+        housekeeping._wall = SimpleNamespace(believed_ms=lambda: NOW + 10_000)
+        for _ in range(3):
+            await housekeeping._retain()
+        await until(lambda: not housekeeping._running)
+
+    asyncio.run(run())
+    assert [len(log.segments) for log in logs] == [5, 1]
+    said = [row.message for row in caplog.records if "retention of first-0 failed" in row.message]
+    assert len(said) == 1
+    assert (logs[0].failure is not None) == (cause == "damaged header")
+    dirs.abandon()
+
+
 def test_the_reserve_is_made_where_there_is_room_and_given_up_where_there_is_none(tmp_path):
     room = 1 << 40
     files = OsFiles()
