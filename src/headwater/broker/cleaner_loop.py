@@ -146,10 +146,10 @@ class LogCleaner:
         now_ms = self._context.wall_clock.believed_ms()
         dirty = [row async for row in self._dirty_logs(now_ms)]
         dirty.sort(key=_urgency)
-        for replica, found in dirty[: max(0, self._threads - len(self._running))]:
+        for replica, _ in dirty[: max(0, self._threads - len(self._running))]:
             at = replica.topic_partition
             name = f"compaction of {at}"
-            self._running[at] = self._tasks.spawn(self._run_pass(replica, found, now_ms), name)
+            self._running[at] = self._tasks.spawn(self._run_pass(replica, now_ms), name)
         if not self._running:
             while self._idle:
                 await self._end_worker(self._idle.pop())
@@ -177,13 +177,19 @@ class LogCleaner:
 
     def _may_clean(self, replica: Replica) -> bool:
         at = replica.topic_partition
-        if not replica.upkeep.may_be_cleaned or at in self.uncleanable or at in self._running:
+        if at in self.uncleanable or at in self._running:
             return False
         trouble = self._trouble.get(at)
         if trouble is not None and trouble.retry_at_ms > self._context.clock.monotonic_ms():
             return False
+        return self._is_ready(replica)
+
+    def _is_ready(self, replica: Replica) -> bool:
         return (
-            self._is_hosted(replica) and replica.offline is None and not replica.following.cutting
+            replica.upkeep.may_be_cleaned
+            and self._is_hosted(replica)
+            and replica.offline is None
+            and not replica.following.cutting
         )
 
     def _is_hosted(self, replica: Replica) -> bool:
@@ -198,37 +204,45 @@ class LogCleaner:
 
     # -- one pass
 
-    async def _run_pass(self, replica: Replica, found: Dirtiness, now_ms: int) -> None:
+    async def _run_pass(self, replica: Replica, now_ms: int) -> None:
+        at = replica.topic_partition
+        worker: Worker | None = None
         try:
-            await self._clean(replica, found, now_ms)
+            worker = await self._take_worker()
+            # Retention or a truncation may have changed the log since it was chosen: measure again,
+            # and let nothing come between that and the begin of the pass.
+            found = replica.upkeep.dirtiness(now_ms) if self._is_ready(replica) else None
+            if found is None or not found.dirty_bytes:
+                await self._release_worker(worker, reusable=True)
+            else:
+                await self._clean(replica, found, worker, now_ms)
+        except _NoWorker as failure:
+            self._retry_later(at)
+            log.warning(
+                "no process to compact %s, retrying in %d s: %s", at, RETRY_MS // 1000, failure
+            )
         except Exception as defect:
-            log.exception("the compaction of %s failed", replica.topic_partition)
+            log.exception("the compaction of %s failed", at)
+            if worker in self._busy:
+                await self._release_worker(worker, reusable=False)
             await self._set_aside(replica, f"the cleaner failed: {defect}")
         finally:
-            del self._running[replica.topic_partition]
+            del self._running[at]
             self._pass_ended.set()
 
-    async def _clean(self, replica: Replica, found: Dirtiness, now_ms: int) -> None:
+    async def _clean(self, replica: Replica, found: Dirtiness, worker: Worker, now_ms: int) -> None:
         at = replica.topic_partition
         cleaning = ReplicaCleaning(replica)
         began_ms = self._context.clock.monotonic_ms()
-        worker: Worker | None = None
         finished = False
         try:
-            worker = await self._take_worker()
-            secret = self._context.randomness.uuid()
-            job = cleaning.job(found, self._limits(), secret, now_ms)
+            job = cleaning.job(found, self._limits(), self._context.randomness.uuid(), now_ms)
             begin = partial(_begin, worker, job, self._rate())
             await self._tasks.in_thread(begin, Lane.CLEANING)
             finished = await self._follow(replica, cleaning, worker)
             self.last_pass_ms = self._context.clock.monotonic_ms() - began_ms
         except WorkerDied as death:
             await self._worker_died(replica, str(death))
-        except _NoWorker as failure:
-            self._retry_later(at)
-            log.warning(
-                "no process to compact %s, retrying in %d s: %s", at, RETRY_MS // 1000, failure
-            )
         except CleaningFailed as failure:
             finished = True
             await self._failed(replica, failure)
@@ -237,8 +251,7 @@ class LogCleaner:
             self._health.failed(self._context.replicas, replica, failure, flushing=False)
         finally:
             cleaning.end()
-        if worker is not None:
-            await self._release_worker(worker, reusable=finished)
+        await self._release_worker(worker, reusable=finished)
         await self._tasks.in_thread(cleaning.remove_leftovers)
 
     async def _follow(self, replica: Replica, cleaning: ReplicaCleaning, worker: Worker) -> bool:

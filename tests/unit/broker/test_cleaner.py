@@ -30,6 +30,7 @@ class ThreadWorkers:
     def __init__(self, before=lambda job, answer: None):
         self.before = before
         self.jobs = []
+        self.sources = []
         self.started = self.ended = 0
 
     def start(self, module):
@@ -45,6 +46,7 @@ class ThreadWorker:
     def begin(self, request, rate):
         self._job = decode_job(request)
         self._workers.jobs.append(os.path.basename(self._job.directory))
+        self._workers.sources.append([row.base_offset for row in self._job.segments])
         self._answers = answers(OsFiles(), request, lambda size: None)
 
     def next_answer(self):
@@ -333,6 +335,77 @@ def test_a_log_that_is_truncated_meanwhile_is_not_swapped(tmp_path):
         assert len(workers.jobs) > 1
         assert live.broker.parts.cleaner.worker_deaths == 0
         until(lambda: leftovers(live) == [], "the files of the first pass to go")
+
+
+class Between:
+    """Tasks that change a log once after it was chosen, before its pass begins."""
+
+    def __init__(self, cleaner, change):
+        self._tasks, self._change = cleaner._tasks, change
+        cleaner._tasks = self
+
+    def spawn(self, work, name):
+        if name == "compaction of t-0":
+            change, self._change = self._change, lambda: None
+            change()
+        return self._tasks.spawn(work, name)
+
+    def in_thread(self, call, *lane):
+        return self._tasks.in_thread(call, *lane)
+
+
+def test_segments_that_retention_drops_before_a_pass_are_not_missed(tmp_path):
+    """Taking as many segments as were chosen would map the active one: its records may be aborted."""
+    workers = ThreadWorkers()
+    with Live(tmp_path, WHEN_ASKED, workers=workers) as live:
+        live.create("t", **COMPACT)
+        fill(live, count=20, keys=20)
+        until(lambda: is_flushed(live, "t"), "the flush")
+        log = live.replica("t").log
+
+        def drop():
+            log.advance_start(log.segments[1].base_offset)
+            log.drop_first()
+
+        Between(live.broker.parts.cleaner, drop)
+        check_again(live)
+        until(lambda: is_clean(live), "the log to be clean")
+        assert log.segments.active.base_offset not in workers.sources[0]
+        assert log.log_start_offset > 0
+
+
+def test_a_log_that_is_truncated_before_a_pass_is_measured_again(tmp_path):
+    with Live(tmp_path, WHEN_ASKED, workers=ThreadWorkers()) as live:
+        live.create("t", **COMPACT)
+        fill(live, count=20)
+        until(lambda: is_flushed(live, "t"), "the flush")
+        replica, cleaner = live.replica("t"), live.broker.parts.cleaner
+
+        def truncate():
+            replica.log.truncate_to(replica.log.segments[1].base_offset + 1)
+            replica.partition.truncated(replica.log.log_end_offset)
+
+        Between(cleaner, truncate)
+        check_again(live)
+        until(lambda: replica.log.cleaned_end, "a pass")
+        assert cleaner.uncleanable == {}
+        assert replica.log.cleaned_end == replica.log.segments[1].base_offset
+
+
+def test_no_pass_begins_over_a_log_that_is_being_truncated(tmp_path):
+    workers = ThreadWorkers()
+    with Live(tmp_path, WHEN_ASKED, workers=workers) as live:
+        live.create("t", **COMPACT)
+        fill(live, count=20)
+        until(lambda: is_flushed(live, "t"), "the flush")
+        following, cleaner = live.replica("t").following, live.broker.parts.cleaner
+        Between(cleaner, lambda: setattr(following, "cutting", True))
+        check_again(live)
+        until(lambda: following.cutting and not cleaner._running, "the pass to end")
+        assert workers.jobs == []
+        live.on_loop(lambda: setattr(following, "cutting", False))
+        check_again(live)
+        until(lambda: is_clean(live), "the log to be clean")
 
 
 def test_a_topic_deleted_during_its_pass_leaves_nothing(tmp_path):
