@@ -262,13 +262,24 @@ class LogCleaner:
                 return True
             answer = decode_answer(line) if cleaning.is_valid else None
             if isinstance(answer, PassDone):
-                cleaning.cleaned_to(answer.cleaned_to)
-                self._done(replica, answer)
+                await self._end_pass(replica, cleaning, answer)
             elif answer is None or not await self._swap(cleaning, answer):
                 log.info("compaction of %s ends: its log has changed", replica.topic_partition)
                 return False
             else:
                 self._unlink_later(replica, replica.upkeep.pop_garbage())
+
+    async def _end_pass(
+        self, replica: Replica, cleaning: ReplicaCleaning, answer: PassDone
+    ) -> None:
+        try:
+            await self._tasks.in_thread(cleaning.sync)
+        except OSError as failure:
+            log.error("the folder of %s could not be synced: %s", replica.topic_partition, failure)
+            self._health.failed(self._context.replicas, replica, failure, flushing=True)
+        else:
+            cleaning.cleaned_to(answer.cleaned_to)
+            self._done(replica, answer)
 
     async def _swap(self, cleaning: ReplicaCleaning, group: CleanedGroup) -> bool:
         swapped: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -107,8 +107,18 @@ class ReplicaCleaning:
             else:
                 done(swapped, None)
 
+    def sync(self) -> None:
+        """Make the swaps durable, before anything relies on them. For file threads."""
+        log = self._log
+        with suppress(LogRemoved), log.presence:
+            log.segments.files.sync_dir(log.directory)
+
     def cleaned_to(self, offset: int) -> None:
-        """Note that everything below `offset` is compacted."""
+        """Note that everything below `offset` is compacted; `sync` comes first.
+
+        A power cut must not bring back what was compacted while the offset says otherwise: a later
+        pass would not look for it, and remove the tombstone above it.
+        """
         if self.is_valid:
             self._log.cleaned_end = max(self._log.cleaned_end, offset)
 

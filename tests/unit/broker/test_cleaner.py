@@ -408,6 +408,35 @@ def test_no_pass_begins_over_a_log_that_is_being_truncated(tmp_path):
         until(lambda: is_clean(live), "the log to be clean")
 
 
+class Unsynced(OsFiles):
+    """Cannot make renames in a folder durable."""
+
+    folder = None
+
+    def sync_dir(self, path):
+        if path == self.folder:
+            raise OSError(errno.EIO, "Input/output error", path)
+        super().sync_dir(path)
+
+
+def test_nothing_counts_as_compacted_before_the_swaps_are_durable(tmp_path):
+    """Else a power cut brings the old values back below the cleaned end, where no pass looks again."""
+    files = Unsynced()
+
+    def break_at_the_end(job, answer):
+        if b'"done"' in (answer or b""):
+            files.folder = job.directory
+
+    workers = ThreadWorkers(break_at_the_end)
+    with Live(tmp_path, QUICK, workers=workers, files=files) as live:
+        live.create("t", **COMPACT)
+        fill(live)
+        log, cleaner = live.replica("t").log, live.broker.parts.cleaner
+        until(lambda: files.folder and not cleaner._running, "the pass to end")
+        assert (log.cleaned_end, cleaner.passes) == (0, 0)
+        assert live.replica("t").offline is not None
+
+
 def test_a_topic_deleted_during_its_pass_leaves_nothing(tmp_path):
     from headwater.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 
