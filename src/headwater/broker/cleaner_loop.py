@@ -247,6 +247,7 @@ class LogCleaner:
             finished = True
             await self._failed(replica, failure)
         except OSError as failure:
+            self._retry_later(at)
             log.error("the segments of %s could not be swapped: %s", at, failure)
             self._health.failed(self._context.replicas, replica, failure, flushing=False)
         finally:

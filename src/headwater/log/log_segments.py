@@ -324,21 +324,30 @@ class LogSegments:
 
         Its files have the names of the first one, with `suffix`. Return False, with nothing changed,
         unless these segments are in the list. A start after a crash finds either all of the old files,
-        or the whole new segment (`loading.py`).
+        or the whole new segment (`leftovers.py`). Once its `.log` has been renamed, a failure takes
+        the log offline, and raises EIO whatever it was: the next start finishes the swap.
         """
         rank = self.rank(base_offsets[0])
         olds = self._list[rank : rank + len(base_offsets)]
         if [old.base_offset for old in olds] != list(base_offsets) or self.active in olds:
             return False
         stem = olds[0].stem
+        for part in SUFFIXES:  # what is left of a swap that failed before it began
+            if self.files.exists(stem + part + SWAP):
+                self.files.unlink(stem + part + SWAP)
         rename_all(self.files, stem, suffix, SWAP)
+        try:
+            for old in olds:
+                self._replaced += 1
+                self.garbage.extend(old.move_aside(self._replaced))
+            rename_all(self.files, stem, SWAP, "")
+        except OSError as failure:
+            self.on_damage(f"a swap of compaction failed in the middle: {failure}")
+            raise OSError(errno.EIO, f"half swapped: {failure}", self.directory) from failure
         for old in olds:
-            self._replaced += 1
-            self.garbage.extend(old.move_aside(self._replaced))
             self.size -= old.size
             if old in self._warm:
                 self._warm.remove(old)
-        rename_all(self.files, stem, SWAP, "")
         new = Segment(self.files, self._descriptors, self.directory, base_offsets[0], size)
         new.created_ms = now_ms
         self.aborted_counts.forget(base_offsets)

@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -134,6 +135,50 @@ def test_b17_a_crash_at_any_step_of_a_swap_leaves_a_whole_log(tmp_path):
         dirs.abandon()
         assert verify_log(log.directory, gaps=True).problems == []
     assert images > 15
+
+
+class FullFiles(OsFiles):
+    """Has no room for the change of names number `full_at`."""
+
+    full_at = None
+
+    def rename(self, old, new):
+        if self.full_at == 0:
+            raise OSError(errno.ENOSPC, "No space left on device", old)
+        if self.full_at is not None:
+            self.full_at -= 1
+        super().rename(old, new)
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_swap_takes_it_offline(tmp_path):
+    """Half of the names are changed: nothing may be read or removed before a start finishes it."""
+    untouched = 0
+    for step in range(60):
+        folder, files = tmp_path / str(step), FullFiles()
+        dirs, log, group = ready_to_swap(folder, files)
+        files.full_at = step
+        refused = None
+        try:
+            log.replace_segments(*group)
+        except OSError as failure:
+            refused = failure.errno
+        if refused == errno.ENOSPC:
+            untouched += 1
+            assert (contents(log), log.failure) == (BEFORE + TAIL, None)
+            files.full_at = None
+            assert log.replace_segments(*group)
+            assert contents(log) == AFTER + TAIL
+        elif refused is not None:
+            assert refused == errno.EIO
+            assert "a swap of compaction failed in the middle" in log.failure
+        dirs, log = reopened(dirs, folder, COMPACTED)
+        assert contents(log) == AFTER + TAIL
+        assert leftovers(log.directory) == []
+        assert log.failure is None
+        dirs.abandon()
+        if refused is None:
+            break
+    assert 1 < untouched < 10 < step
 
 
 def test_b17_a_crash_at_any_step_of_finishing_a_swap_is_recovered_too(tmp_path):
