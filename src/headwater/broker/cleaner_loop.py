@@ -45,6 +45,8 @@ RETRY_MS = 60_000
 MOST_DEATHS = 3
 """A log over which as many workers died in a row is set aside."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+"""The machine lacks open files or memory, as it may not for long."""
 _MIB = 1 << 20
 
 
@@ -167,7 +169,8 @@ class LogCleaner:
             try:
                 found = replica.upkeep.dirtiness(now_ms)
             except Exception as failure:  # noqa: BLE001 - one bad log does not stop the others
-                await self._set_aside(replica, f"its segments cannot be read: {failure}")
+                if not self._is_passing(replica, failure):
+                    await self._set_aside(replica, f"its segments cannot be read: {failure}")
                 continue
             ratio, overdue_ms = max(ratio, found.ratio), max(overdue_ms, found.overdue_ms)
             if replica.upkeep.should_be_cleaned(found):
@@ -222,10 +225,11 @@ class LogCleaner:
                 "no process to compact %s, retrying in %d s: %s", at, RETRY_MS // 1000, failure
             )
         except Exception as defect:
-            log.exception("the compaction of %s failed", at)
             if worker in self._busy:
                 await self._release_worker(worker, reusable=False)
-            await self._set_aside(replica, f"the cleaner failed: {defect}")
+            if not self._is_passing(replica, defect):
+                log.exception("the compaction of %s failed", at)
+                await self._set_aside(replica, f"the cleaner failed: {defect}")
         finally:
             del self._running[at]
             self._pass_ended.set()
@@ -379,7 +383,23 @@ class LogCleaner:
                 "no room to compact %s, retrying in %d s: %s", at, RETRY_MS // 1000, failure
             )
             return
-        await self._set_aside(replica, str(failure))
+        if not self._is_passing(replica, failure):
+            await self._set_aside(replica, str(failure))
+
+    def _is_passing(self, replica: Replica, failure: Exception) -> bool:
+        """Return whether the machine lacked something; the log is then tried again later."""
+        lacking = getattr(failure, "errno", None) in _EXHAUSTED
+        if lacking or isinstance(failure, MemoryError):
+            at = replica.topic_partition
+            self._retry_later(at)
+            log.warning(
+                "too few open files or too little memory to compact %s, retrying in %d s: %s",
+                at,
+                RETRY_MS // 1000,
+                failure,
+            )
+            return True
+        return False
 
     def _retry_later(self, at: TopicPartition) -> None:
         self._trouble[at] = _Trouble(0, self._context.clock.monotonic_ms() + RETRY_MS)

@@ -281,9 +281,10 @@ def make_dirty(live, topic):
     ))  # fmt: skip
 
 
-def test_a_full_disk_is_tried_again_later(tmp_path):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_what_the_machine_lacks_for_a_while_is_tried_again_later(tmp_path, number):
     def refuse(job, answer):
-        return json.dumps({"failed": (DISK, "No space left on device", 28)}).encode()
+        return json.dumps({"failed": (DISK, os.strerror(number), number)}).encode()
 
     workers = ThreadWorkers(refuse)
     with Live(tmp_path, QUICK, workers=workers) as live:

@@ -136,7 +136,9 @@ class BatchCleaner:
             return None
         if header[ATTRIBUTES] & LOG_APPEND_TIME:
             newest = header[MAX_TIMESTAMP]
-        if tombstones and horizon is None:
+        # A tombstone above the map is new to the pass that maps it: its time begins there.
+        mapped = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] <= self._last_mapped
+        if tombstones and mapped and horizon is None:
             return self._with_horizon(header, area if kept is None else kept, count, newest)
         if kept is None:
             return batch

@@ -4,6 +4,7 @@ It ends with the broker: when its stdin is closed, it exits at once, in the midd
 it has written until then are `.cleaned` files, which the next start of the broker removes.
 """
 
+import errno
 import json
 from collections.abc import Iterator
 
@@ -36,6 +37,8 @@ def answers(files: Files, line: bytes, on_bytes: OnBytes) -> Iterator[bytes]:
         )
     except OSError as failure:
         yield _line({"failed": (DISK, str(failure), failure.errno)})
+    except MemoryError:
+        yield _line({"failed": (DISK, "out of memory", errno.ENOMEM)})
     except (DamagedSegment, KafkaError) as unreadable:
         yield _line({"failed": (UNREADABLE, str(unreadable))})
     except Exception as defect:  # noqa: BLE001 - the broker logs it and sets the log aside

@@ -1,8 +1,11 @@
+import errno
 import os
 
 import pytest
 
+from headwater.log.compaction.jobs import DISK, CleaningFailed, decode_answer, encode_job
 from headwater.log.compaction.passes import CleaningPass
+from headwater.log.compaction.worker import answers
 from headwater.log.partition_log import PartitionLog
 from headwater.log.segment import DamagedSegment
 from headwater.log.settings import LogSettings
@@ -385,4 +388,33 @@ def test_damage_stops_the_pass_and_leaves_the_log_alone(tmp_path):
     with pytest.raises(DamagedSegment, match="wrong checksum at offset 1"):
         list(CleaningPass(OsFiles(), job_of(log)).run())
     assert sorted(os.listdir(log.directory)) == before
+    dirs.abandon()
+
+
+def test_a_tombstone_that_is_not_mapped_yet_gets_no_horizon(tmp_path):
+    """Its time would be over before a pass has looked for older values."""
+    dirs, log = created(tmp_path, COMPACTED)
+    write(log, (b"a", b"1"))
+    write(log, (b"b", b"2"))
+    write(log, (b"a", None))
+    cleaning = cleaned(log, dirs, map_bytes=1)
+    assert cleaning.cleaned_to == 1
+    assert read_header(batch_at(log, 2)).delete_horizon_ms is None
+    cleaned(log, dirs, first_dirty=1, now_ms=NOW + DAY)
+    assert (2, b"a", None) in contents(log)
+    dirs.abandon()
+
+
+def test_a_worker_without_memory_says_so(tmp_path, monkeypatch):
+    def run(self):
+        raise MemoryError
+        yield
+
+    monkeypatch.setattr("headwater.log.compaction.worker.CleaningPass.run", run)
+    dirs, log = created(tmp_path, COMPACTED)
+    write(log, (b"a", b"1"))
+    (line,) = answers(OsFiles(), encode_job(job_of(log)), lambda _: None)
+    with pytest.raises(CleaningFailed) as failed:
+        decode_answer(line)
+    assert (failed.value.kind, failed.value.errno) == (DISK, errno.ENOMEM)
     dirs.abandon()
