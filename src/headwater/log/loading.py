@@ -28,7 +28,12 @@ from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
 from headwater.log.segment import LOG, DamagedSegment, Segment
 from headwater.log.segment_checksums import CHECKSUMS
-from headwater.log.truncation_note import read_note, read_start_note, remove_note
+from headwater.log.truncation_note import (
+    lower_start_note,
+    read_note,
+    read_start_note,
+    remove_note,
+)
 from headwater.model import ZERO_UUID, Uuid
 from headwater.records.batch import RawHeader
 from headwater.records.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA, LEADER_EPOCH
@@ -126,6 +131,10 @@ class LogLoader:
             self._segments.start_offset, min(self._known.log_start, state.log_end_offset)
         )
         state.stored_start = min(self._known.log_start, state.log_start_offset)
+        if state.noted_start > state.log_end_offset and state.failure is None:
+            # A power cut took the records up to the start; it must not hide the next ones.
+            state.noted_start = state.log_end_offset
+            lower_start_note(self._files, self._segments.directory, state.log_end_offset)
         if state.noted_start:
             state.stored_start = 0  # the checkpoint may not have it
         self._log_report()

@@ -5,6 +5,7 @@ import pytest
 
 from headwater.log.checkpoints import LOG_CHECKPOINT, LogRow, write_log_rows
 from headwater.log.settings import LogSettings
+from headwater.log.truncation_note import write_start_note
 from headwater.seams.files import OsFiles
 from tests.unit.log.support import (
     NOW,
@@ -413,3 +414,22 @@ def test_a_flush_that_a_power_cut_ended_early_proves_nothing(tmp_path):
     log = opened(tmp_path, SMALL).logs[PARTITION]
     assert log.failure is None
     assert stored(log) == kept
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_moved_start_above_the_end_hides_no_later_record(tmp_path, left):
+    """A move notes the start; a power cut may take the records up to it, and others get their offsets."""
+    dirs, log = created(tmp_path)
+    for _ in range(left):
+        append(log, 1)
+    flush(log, dirs)
+    write_start_note(OsFiles(), log.directory, 3)
+    dirs, log = reopened(dirs, tmp_path)
+    assert log.log_start_offset == log.log_end_offset == left
+    append(log, 1, value=b"new")
+    work = log.unflushed()
+    work.run()
+    log.mark_flushed(work)
+    dirs, log = reopened(dirs, tmp_path)
+    assert [first for first, *_ in stored(log)] == [left]
+    dirs.abandon()
