@@ -12,6 +12,7 @@ registers. A broker without a cluster compares the wall clock with the time at w
 import logging
 from datetime import UTC, datetime
 
+from headwater.log.checked_json import dump_checked, load_checked
 from headwater.seams.clock import Clock
 from headwater.seams.files import Files, read_file, replace_file
 
@@ -145,10 +146,12 @@ class LastTime:
     def read_ms(self) -> int | None:
         """Return the time; None if the file is missing or damaged."""
         try:
-            text = read_file(self._files, self._path).decode("ascii").strip()
-        except (OSError, UnicodeDecodeError):
+            content = read_file(self._files, self._path)
+            if content.strip().isdigit():
+                return int(content)  # earlier versions wrote no checksum
+            return int(load_checked(content)["wall_ms"])
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        return int(text) if text.isdecimal() else None
 
     def is_due(self, now_ms: int) -> bool:
         """Whether to note the time now."""
@@ -156,5 +159,5 @@ class LastTime:
 
     def note(self, now_ms: int) -> None:
         """Write the time; safe on a file thread."""
-        replace_file(self._files, self._path, f"{now_ms}\n".encode("ascii"))
+        replace_file(self._files, self._path, dump_checked({"wall_ms": now_ms}))
         self._noted_ms = now_ms

@@ -12,7 +12,9 @@ from headwater.cli.dump import DamagedBatch, batch_text, batches_of, json_line
 from headwater.cli.options import json_option
 from headwater.cli.output import show, show_json
 from headwater.errors import E, KafkaError
+from headwater.log.checkpoints import read_folder
 from headwater.log.compaction.report import compaction_states
+from headwater.log.folders import partition_of, read_topic_id
 from headwater.log.log_dir import LOCK
 from headwater.log.repair import repairs
 from headwater.log.verify import VerifyResult, verify_log
@@ -50,7 +52,9 @@ def dump(file: str, records: bool, as_json: bool) -> None:
 
 
 _compacted = click.option(
-    "--compacted", is_flag=True, help="Offsets may be missing, as after compaction."
+    "--compacted",
+    is_flag=True,
+    help="Offsets may be missing, as in a copy of a compacted log; the log's own passes are known.",
 )
 
 
@@ -68,7 +72,10 @@ def verify(folder: str, compacted: bool, quick: bool, everything: bool, as_json:
     Every batch is read: checksums, offsets, leader epochs, sequences and indexes must agree.
     """
     partitions = _require_partitions(folder)
-    verdicts = {path: verify_log(path, gaps=compacted, quick=quick) for path in partitions}
+    verdicts = {
+        path: verify_log(path, gaps=compacted or _was_compacted(path), quick=quick)
+        for path in partitions
+    }
     beside = [] if partitions == [folder] else verify_dir(OsFiles(), folder, [STORE_MARK])
     if as_json:
         show_json([{"partition": _name(path), **asdict(v)} for path, v in verdicts.items()])
@@ -110,7 +117,7 @@ def repair(folder: str, compacted: bool, dry_run: bool) -> None:
     with _locked(os.path.dirname(os.path.abspath(folder)) if partitions == [folder] else folder):
         beyond, repaired = [], 0
         for path in partitions:
-            verdict, steps = repairs(files, path, gaps=compacted)
+            verdict, steps = repairs(files, path, gaps=compacted or _was_compacted(path))
             beyond += [row for row in verdict.problems if row not in verdict.repairable]
             for step in steps:
                 repaired += 1
@@ -180,6 +187,16 @@ def partitions_in(folder: str) -> list[str]:
         return [folder]
     below = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
     return [path for path in below if os.path.isdir(path) and _has_segments(path)]
+
+
+def _was_compacted(path: str) -> bool:
+    """Return whether the checkpoint of the log dir says that offsets may be missing."""
+    log_dir, name = os.path.split(os.path.abspath(path))
+    partition, files = partition_of(name), OsFiles()
+    if partition is None:
+        return False
+    row = read_folder(files, log_dir).of(partition, read_topic_id(files, path))
+    return row.cleaned_end > 0
 
 
 def _has_segments(folder: str) -> bool:

@@ -29,6 +29,8 @@ from headwater.log.producers import ProducerStates
 from headwater.log.segment import LOG, DamagedSegment, Segment
 from headwater.log.segment_checksums import CHECKSUMS
 from headwater.log.truncation_note import (
+    START,
+    is_damaged,
     lower_start_note,
     read_note,
     read_start_note,
@@ -164,6 +166,13 @@ class LogLoader:
             self._state.truncation_limit = note.limit
             self._state.note_number = max(self._known.note, note.number)
         self._state.noted_start = read_start_note(self._files, self._segments.directory)
+        if is_damaged(self._files, self._segments.directory, START):
+            log.warning(
+                "%s/%s is damaged and ignored: records that were deleted before a move may be served "
+                "again; delete them once more, then remove the file",
+                self._segments.directory,
+                START,
+            )
         self._known.log_start = max(self._known.log_start, self._state.noted_start)
 
     def _open_segments(self) -> None:

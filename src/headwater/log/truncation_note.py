@@ -76,9 +76,9 @@ def _read(files: Files, path: str) -> list[int] | None:
     return _parsed(read_file(files, path)) or []
 
 
-def is_damaged(files: Files, directory: str) -> bool:
-    """Return whether there is a note that cannot be read."""
-    path = f"{directory}/{FILE_NAME}"
+def is_damaged(files: Files, directory: str, name: str = FILE_NAME) -> bool:
+    """Return whether there is a note of that name that cannot be read."""
+    path = f"{directory}/{name}"
     return files.exists(path) and _parsed(read_file(files, path)) is None
 
 

@@ -40,6 +40,11 @@ def beside_the_log(files: Files, directory: str) -> Iterator[str]:
         yield f"{directory}/{METADATA} is damaged; the broker writes it again"
     if truncation_note.is_damaged(files, directory):
         yield f"{directory}/{truncation_note.FILE_NAME} is damaged; a start checks the whole log"
+    if truncation_note.is_damaged(files, directory, truncation_note.START):
+        yield (
+            f"{directory}/{truncation_note.START} is damaged; deleted records may be served again: "
+            "delete them once more, then remove the file"
+        )
     if aborted_counts.is_damaged(files, directory):
         yield f"{directory}/{aborted_counts.FILE_NAME} is damaged; the broker writes it again"
 

@@ -136,8 +136,14 @@ def test_the_time_is_noted_from_time_to_time_and_a_damaged_note_says_nothing():
     assert last.is_due(START - YEARS)
     assert LastTime(files, "/data").read_ms() == START
     fd = files.open("/data/last-time")
-    files.pwritev(fd, [b"x"], 3)
-    assert LastTime(files, "/data").read_ms() is None
+    for place in range(len(files.pread(fd, 1000, 0))):
+        (byte,) = files.pread(fd, 1, place)
+        files.pwritev(fd, [bytes([byte ^ 1])], place)
+        assert LastTime(files, "/data").read_ms() in {None, START}
+        files.pwritev(fd, [bytes([byte])], place)
+    files.truncate(fd, 0)
+    files.pwritev(fd, [b"%d\n" % START], 0)
+    assert LastTime(files, "/data").read_ms() == START  # of an earlier version
 
 
 def test_a_broker_that_was_stopped_for_long_is_no_reason_to_warn(caplog):

@@ -4,9 +4,11 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from headwater.cli.app import command
+from headwater.log.truncation_note import write_start_note
 from headwater.records.batch import assign
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
+from headwater.seams.files import OsFiles
 
 
 def partition(data: Path, name: str, *offsets: int) -> Path:
@@ -43,6 +45,25 @@ def test_damage_is_named_and_exit_code_1(tmp_path: Path) -> None:
     assert "offset 2 where 1 must be" in result.stderr
     assert result.stderr.splitlines()[-1] == "Error: damaged partitions: a-0"
     assert verify(folder, "--compacted").exit_code == 0
+
+
+def test_gaps_are_no_damage_below_what_the_cleaner_has_compacted(tmp_path: Path) -> None:
+    partition(tmp_path, "a-0", 0, 2)
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\na 0 3\n")
+    result = verify(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert verify(tmp_path / "a-0").exit_code == 0
+
+
+def test_a_damaged_note_of_a_moved_start_is_named(tmp_path: Path) -> None:
+    folder = partition(tmp_path, "a-0", 0, 1)
+    write_start_note(OsFiles(), str(folder), 1)
+    assert verify(tmp_path).exit_code == 0
+    note = folder / "moved-log-start"
+    note.write_bytes(b"2" + note.read_bytes()[1:])
+    result = verify(tmp_path)
+    assert result.exit_code == 1
+    assert "moved-log-start is damaged; deleted records may be served again" in result.stderr
 
 
 def test_json_carries_the_problems(tmp_path: Path) -> None:
