@@ -172,6 +172,8 @@ class LogCleaner:
                 if not self._is_passing(replica, failure):
                     await self._set_aside(replica, f"its segments cannot be read: {failure}")
                 continue
+            if replica.upkeep.has_compaction_lag:
+                await asyncio.sleep(0)  # the measurement may have read the disk
             ratio, overdue_ms = max(ratio, found.ratio), max(overdue_ms, found.overdue_ms)
             if replica.upkeep.should_be_cleaned(found):
                 yield replica, found

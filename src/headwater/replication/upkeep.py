@@ -1,7 +1,7 @@
 """Access to a replica's log for housekeeping and describe requests."""
 
 from headwater.log import retention
-from headwater.log.compaction.dirtiness import Dirtiness, measure
+from headwater.log.compaction.dirtiness import NO_LAG, Dirtiness, measure
 from headwater.log.partition_log import PartitionLog
 from headwater.log.presence import Presence
 from headwater.log.producers import ProducerStateEntry
@@ -60,6 +60,12 @@ class Upkeep:
     def has_unflushed_segments(self) -> bool:
         """Return whether a sealed segment is not on the disk: compaction waits for that."""
         return self._log.recovery_point < self._log.segments.active.base_offset
+
+    @property
+    def has_compaction_lag(self) -> bool:
+        """Return whether compaction depends on the age of records, which the disk may have to tell."""
+        settings = self._log.settings
+        return settings.min_compaction_lag_ms > 0 or settings.max_compaction_lag_ms < NO_LAG
 
     def dirtiness(self, now_ms: int) -> Dirtiness:
         """Return how much of the log compaction could clean."""

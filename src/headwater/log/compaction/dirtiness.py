@@ -14,6 +14,8 @@ from headwater.records.batch import HEADER, HEADER_SIZE
 from headwater.records.header_fields import MAX_TIMESTAMP
 
 NO_LAG = (1 << 63) - 1
+MOST_READS = 8
+"""How many first timestamps one measurement reads from the disk: it holds the loop meanwhile."""
 
 
 class Dirtiness(NamedTuple):
@@ -49,6 +51,7 @@ def measure(log: PartitionLog, stable: int, now_ms: int) -> Dirtiness:
     old = now_ms - settings.max_compaction_lag_ms
     segments = log.segments
     end, count, clean, dirty, overdue_ms = segments.start_offset, 0, 0, 0, 0
+    reads = MOST_READS
     for rank in range(len(segments) - 1):
         segment, after = segments[rank], segments[rank + 1].base_offset
         if after > limit or segment.aborted.unsaved() is not None:
@@ -59,7 +62,9 @@ def measure(log: PartitionLog, stable: int, now_ms: int) -> Dirtiness:
             if _is_young(log, segment, young):
                 break
             if settings.max_compaction_lag_ms < NO_LAG and not overdue_ms and segment.size:
-                first = _first_timestamp(segment)
+                # What is not known yet is left to the next measurement.
+                reads -= segment.first_timestamp < 0
+                first = _first_timestamp(segment) if reads >= 0 else 0
                 overdue_ms = max(0, old - first) if first > 0 else 0
             dirty += segment.size
         end, count = after, rank + 1

@@ -1,7 +1,8 @@
 import pytest
 
 from headwater.log.checkpoints import DamagedCheckpoint, LogRow, read_log_rows, write_log_rows
-from headwater.log.compaction.dirtiness import measure
+from headwater.log.compaction.dirtiness import MOST_READS, NO_LAG, measure
+from headwater.log.segment import Segment
 from headwater.log.settings import LogSettings
 from headwater.seams.files import OsFiles
 from tests.unit.log.compaction.support import end_transaction, write
@@ -178,3 +179,21 @@ def test_checkpoints_of_earlier_versions_are_read(tmp_path):
         else:
             with pytest.raises(DamagedCheckpoint):
                 read_log_rows(OsFiles(), str(path))
+
+
+def test_one_measurement_reads_few_segments_and_the_next_goes_on(tmp_path, monkeypatch):
+    """After a start no timestamp is known; reading thousands at once would hold the loop."""
+    dirs, _ = segmented(tmp_path, segments=2 * MOST_READS, max_compaction_lag_ms=NO_LAG - 1)
+    settings = LogSettings(
+        cleanup_policy="compact", retention_ms=-1, max_compaction_lag_ms=NO_LAG - 1
+    )
+    dirs, log = reopened(dirs, tmp_path, settings)
+    reads = []
+    read = Segment.read_blocking
+    monkeypatch.setattr(Segment, "read_blocking", lambda *at: reads.append(at) or read(*at))
+    counts = []
+    for _ in range(3):
+        measure(log, log.log_end_offset, NOW)
+        counts.append(len(reads))
+    assert counts == [MOST_READS, 2 * MOST_READS - 1, 2 * MOST_READS - 1]
+    dirs.abandon()
