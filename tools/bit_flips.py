@@ -26,6 +26,7 @@ from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.partition_log import PartitionLog
 from headwater.log.segment_checksums import CHECKSUMS, CHUNK, SegmentChecksums
 from headwater.log.settings import LogSettings
+from headwater.log.truncation_note import Note, write_note, write_start_note
 from headwater.log.verify import verify_log
 from headwater.log.verify_notes import verify_dir
 from headwater.model import TopicPartition
@@ -193,6 +194,10 @@ def make_log_dir(path: Path, settings: LogSettings) -> None:
         append(log, bytearray(build_batch([Record(value=b"last")], now=NOW + 40)), 2)
     log.advance_start(1)
     dirs.close({PARTITION: log.log_end_offset})
+    # Notes that a truncation and a move leave until the next checkpoint.
+    folder = f"{path}/flips-0"
+    write_note(OsFiles(), folder, Note(log.log_end_offset, 1))
+    write_start_note(OsFiles(), folder, 1)
 
 
 def answers_of(dirs: LogDirs) -> Answers:
