@@ -36,11 +36,15 @@ class FileFaults:
     freed: int = 0
     """Bytes that were unlinked while the disk was full, and can be used."""
     broken: str = ""
-    """Names of operations that fail with EIO, separated by spaces."""
+    """Names of operations that fail, separated by spaces."""
     broken_under: str = ""
     """Where they fail: below this path."""
+    broken_after: int = 0
+    """How many of them still succeed."""
+    error: int = errno.EIO
+    """With which error they fail."""
     refusals: int = 0
-    """How often an operation failed with EIO."""
+    """How often an operation failed that way."""
     descriptors: int = MANY_DESCRIPTORS
     """The limit of open files of a process."""
 
@@ -325,5 +329,8 @@ class SimFiles:
     def _fail_if_broken(self, kind: str, path: str) -> None:
         faults = self.faults
         if faults.broken and kind in faults.broken.split() and path.startswith(faults.broken_under):
-            self.faults.refusals += 1
-            raise OSError(errno.EIO, "the disk is broken", path)
+            if faults.broken_after:
+                faults.broken_after -= 1
+                return
+            faults.refusals += 1
+            raise OSError(faults.error, "the disk is broken", path)

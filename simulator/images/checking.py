@@ -6,6 +6,9 @@ from contextlib import suppress
 
 from headwater.errors import KafkaError
 from headwater.log.log_dir import LOCK, META
+from headwater.log.partition_log import PartitionLog
+from headwater.log.segment import LOG
+from headwater.log.segment_checksums import CHECKSUMS, DamagedChecksums, decode
 from headwater.records.batch import HEADER
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
@@ -55,6 +58,14 @@ class ImageChecker:
             self._check("write torn", before, self._cut(disk, "torn"), lossy=True)
         if self._chance.random() < 0.2:
             self._check_damaged(before, disk)
+
+    def check_in_service(self, model: LogModel, log: PartitionLog, step: str) -> None:
+        """Check a log that no crash has hurt, after a step of the play."""
+        try:
+            for problem in model.problems(log, self._clock.wall_ms(), lossy=False):
+                self._complain("in service", f"the end of {step}", f"{model.at}: {problem}")
+        except (KafkaError, OSError) as failure:
+            self._complain("in service", f"the end of {step}", f"I1: {model.at}: {failure!r}")
 
     def _cut(self, disk: Disk, *losses: str) -> Disk:
         image = disk.copy()
@@ -114,7 +125,10 @@ class ImageChecker:
                 yield f"I10: {at} is refused: {refused}"
                 continue
             if log is not None:
-                yield from (f"{at}: {row}" for row in model.problems(log, lossy=lossy))
+                yield from (
+                    f"{at}: {row}"
+                    for row in model.problems(log, self._clock.wall_ms(), lossy=lossy)
+                )
             elif (model.durable if lossy else model.written) > 0:
                 yield f"I1: {at} is gone"
 
@@ -163,6 +177,7 @@ class ImageChecker:
         assert isinstance(file, File)
         at = self._chance.randrange(len(file.data))
         file.data[at] ^= 1 << self._chance.randrange(8)
+        whole = at < _covered(image, path)
         storage = self._storage(image, self.boot)
         try:
             storage.start()
@@ -170,22 +185,26 @@ class ImageChecker:
             self._complain(f"bit rot of {path}", before, f"I10: the start fails: {failure!r}")
             return
         for at_, model in self._cluster.topics.items():
-            for problem in self._damage_of(storage, model, path):
+            for problem in self._damage_of(storage, model, path, whole=whole):
                 self._complain(f"bit rot of {path}", before, f"{at_}: {problem}")
 
-    def _damage_of(self, storage: Storage, model: LogModel, path: str) -> Iterator[str]:
+    def _damage_of(
+        self, storage: Storage, model: LogModel, path: str, *, whole: bool
+    ) -> Iterator[str]:
         own = f"/{model.at.topic}-{model.at.partition}" in path
         try:
             log = storage.log_of(model)
             if log is None:
                 found = ["I1: is gone"] if model.written else []
+            elif own and ".log" in path:
+                # It may be offline or refuse damaged batches, but never serve other ones for them.
+                found = list(model.falsified(log, whole=whole))
             else:
-                found = list(model.problems(log, lossy=False))
+                found = list(model.problems(log, self._clock.wall_ms(), lossy=False))
         except (KafkaError, OSError) as refused:
             found = [] if own else [f"I10: {refused}"]
-        if own:
-            # It may be offline, or serve a damaged batch, which consumers detect by its checksum.
-            found = [row for row in found if ".log" not in path and "I1: the batch" in row]
+        if own and ".log" not in path:
+            found = [row for row in found if "I1: the batch" in row]
         yield from (row for row in found if not row.startswith("DeleteRecords"))
 
 
@@ -197,6 +216,15 @@ def _with_part(disk: Disk, change: Change, chance: Stream) -> Disk:
     if isinstance(file, File) and part:
         file.write(change.at, part)
     return image
+
+
+def _covered(disk: Disk, path: str) -> int:
+    """Return how many bytes of a segment the checksums beside it are for."""
+    file = disk.find(path.removesuffix(LOG) + CHECKSUMS)
+    try:
+        return decode(bytes(file.data))[0] if isinstance(file, File) else 0
+    except DamagedChecksums:
+        return 0
 
 
 def _may_rot(path: str, node: object) -> bool:

@@ -32,6 +32,7 @@ def clean(storage: Storage, log: PartitionLog, high_watermark: int, secret: Uuid
         cleaner = CleaningPass(storage.files, cleaning.job(found, LIMITS, secret, now_ms)())
         for group in cleaner.run():
             cleaning.swap(group, _raise_failure)
+        cleaning.sync()
         cleaning.cleaned_to(cleaner.cleaned_to)
     finally:
         cleaning.end()

@@ -12,11 +12,14 @@ from typing import NamedTuple
 from headwater.log.partition_log import PartitionLog
 from headwater.log.settings import LogSettings
 from headwater.model import TopicPartition, Uuid
-from headwater.records.batch import BatchHeader, batches, read_header
+from headwater.records.batch import CRC_START, HEADER, BatchHeader, batches, read_header
+from headwater.records.checksum import crc32c
 from headwater.records.control import read_marker
+from headwater.records.header_fields import CRC
 from headwater.records.record import decode_records
 
 READ_BYTES = 1 << 20
+NEVER = 1 << 62
 Pair = tuple[bytes | None, bytes | None]
 
 
@@ -66,6 +69,14 @@ def read_log(log: PartitionLog, start: int) -> list[ModelBatch]:
         if offset == before:
             break
     return found
+
+
+class _Last(NamedTuple):
+    """The last record of a key."""
+
+    offset: int
+    expires_ms: int
+    """From when on compaction may remove it."""
 
 
 class LogModel:
@@ -130,7 +141,7 @@ class LogModel:
         self.written = end
         self.kept_from = max(self.kept_from, log.log_start_offset)
 
-    def problems(self, log: PartitionLog, *, lossy: bool) -> Iterator[str]:
+    def problems(self, log: PartitionLog, now_ms: int, *, lossy: bool) -> Iterator[str]:
         """Yield what is wrong with a log after a start; a power cut is `lossy`."""
         promised = self.durable if lossy else self.written
         if log.failure is not None:
@@ -147,17 +158,42 @@ class LogModel:
         # their segment is there. A start that is stored above `promised` hides some of them.
         held = read_log(log, log.segments.start_offset)
         found = [row for row in held if row.end > log.log_start_offset]
-        yield from self._wrong_batches(log, found, promised)
+        yield from self._wrong_batches(log, found, promised, now_ms)
         yield from self._wrong_states(log, held, promised)
 
+    def falsified(self, log: PartitionLog, *, whole: bool) -> Iterator[str]:
+        """Yield what a reader of a damaged log takes for true, and was never written.
+
+        The CRC of a batch does not cover its first bytes (offset, length, leader epoch). Only checksums
+        of the segment do: with them, the `whole` batch is compared.
+        """
+        written = {row for rows in self.tried.values() for row in rows}
+        bodies = {row[CRC_START:] for row in written}
+        by_offset = self._tried_pairs()
+        anywhere = {pair for pairs in by_offset.values() for pair in pairs}
+        for row in read_log(log, log.segments.start_offset):
+            if crc32c(row.content[CRC_START:]) != HEADER.unpack_from(row.content)[CRC]:
+                continue  # every reader sees that
+            if self.settings.compacted:
+                wrong = any(
+                    pair not in (by_offset.get(at, ()) if whole else anywhere)
+                    for at, pair in row.pairs.items()
+                )
+            else:
+                wrong = (
+                    row.content not in written if whole else row.content[CRC_START:] not in bodies
+                )
+            if wrong:
+                yield f"B41: the batch at {row.base} is not what was written"
+
     def _wrong_batches(
-        self, log: PartitionLog, found: list[ModelBatch], promised: int
+        self, log: PartitionLog, found: list[ModelBatch], promised: int, now_ms: int
     ) -> Iterator[str]:
         ends = [log.log_start_offset, *(row.end for row in found)]
         if ends != sorted(ends) or ends[-1] > log.log_end_offset:
             yield f"I2: offsets are out of order: {ends}"
         if self.settings.compacted:
-            yield from self._wrong_records(found, promised)
+            yield from self._wrong_records(found, promised, log.cleaned_end, now_ms)
         else:
             yield from self._wrong_bytes(found, promised)
             if found and ends[-1] != log.log_end_offset:
@@ -176,26 +212,43 @@ class LogModel:
             if required and there.get(row.base) != row.content:
                 yield f"I1: the batch at {row.base} is gone"
 
-    def _wrong_records(self, found: list[ModelBatch], promised: int) -> Iterator[str]:
+    def _wrong_records(
+        self, found: list[ModelBatch], promised: int, cleaned_end: int, now_ms: int
+    ) -> Iterator[str]:
+        tried = self._tried_pairs()
+        there = {offset: pair for row in found for offset, pair in row.pairs.items()}
+        for offset, pair in there.items():
+            if pair not in tried.get(offset, ()):
+                yield f"I10: the record at {offset} was never written"
+        cleaned: dict[bytes | None, int] = {}
+        for offset, (key, _) in there.items():
+            if offset < cleaned_end and key in cleaned:
+                yield f"I9: {key!r} is at {cleaned[key]} and {offset}, below {cleaned_end}"
+            cleaned[key] = offset
+        for key, last in self._last_of_keys(promised).items():
+            if last.offset in there:
+                continue
+            if now_ms < last.expires_ms:
+                yield f"I9: the last value of {key!r}, at {last.offset}, is gone"
+            elif any(offset < last.offset for offset, pair in there.items() if pair[0] == key):
+                yield f"I9: {key!r} was deleted at {last.offset} and has an older value"
+
+    def _tried_pairs(self) -> dict[int, set[Pair]]:
         tried: dict[int, set[Pair]] = {}
         for contents in self.tried.values():
             for content in contents:
                 for offset, pair in batch_of(content).pairs.items():
                     tried.setdefault(offset, set()).add(pair)
-        there = {offset: pair for row in found for offset, pair in row.pairs.items()}
-        for offset, pair in there.items():
-            if pair not in tried.get(offset, ()):
-                yield f"I10: the record at {offset} was never written"
-        for key, offset in self._last_of_keys(promised).items():
-            if offset not in there:
-                yield f"I9: the last value of {key!r}, at {offset}, is gone"
+        return tried
 
-    def _last_of_keys(self, promised: int) -> dict[bytes | None, int]:
+    def _last_of_keys(self, promised: int) -> dict[bytes | None, _Last]:
         rows = [row for row in self.acked if self.kept_from <= row.base and row.end <= promised]
-        last: dict[bytes | None, int] = {}
+        last: dict[bytes | None, _Last] = {}
         for row in rows:
             if not row.header.transactional or _outcome(rows, row):
-                last |= {pair[0]: offset for offset, pair in row.pairs.items()}
+                gone_ms = row.header.max_timestamp + self.settings.delete_retention_ms
+                for offset, (key, value) in row.pairs.items():
+                    last[key] = _Last(offset, NEVER if value is not None else gone_ms)
         return last
 
     def _wrong_states(

@@ -11,6 +11,7 @@ from headwater.log.loading import LogLoader
 from headwater.log.log_dir import LogDir
 from headwater.log.partition_log import PartitionLog
 from headwater.log.truncation_note import write_start_note
+from headwater.replication.cleaning import ReplicaCleaning
 from headwater.seams.files import Files, replace_file
 
 
@@ -80,6 +81,11 @@ def _point_ahead_of_the_flush() -> AbstractContextManager[Any]:
     return patch.object(FlushWork, "__init__", early)
 
 
+def _swaps_not_synced() -> AbstractContextManager[Any]:
+    """The cleaned end is stored while a power cut can still undo the swaps below it."""
+    return patch.object(ReplicaCleaning, "sync", lambda _: None)
+
+
 class Mistake(NamedTuple):
     """A mistake, and the steps of a play that bring it to light soonest."""
 
@@ -87,23 +93,26 @@ class Mistake(NamedTuple):
     often: Sequence[str]
     first: int = 0
     """The first seed that is tried: those before it do not find it."""
+    topic: str = "plain"
+    """The topic that most steps are about."""
 
 
 MISTAKES: Mapping[str, Mistake] = {
-    "pages-believed": Mistake(_pages_believed, ("append", "flush"), first=4),
+    "pages-believed": Mistake(_pages_believed, ("append", "flush"), first=12),
     "start-acknowledged-early": Mistake(_start_acknowledged_early, ("delete_records",)),
     "start-forgotten-by-a-move": Mistake(
-        _start_forgotten_by_a_move, ("delete_records", "move", "checkpoint", "flush"), first=9
+        _start_forgotten_by_a_move, ("delete_records", "move", "checkpoint", "flush"), first=25
     ),
-    "copy-marked-early": Mistake(
-        _copy_marked_before_it_is_flushed, ("append", "flush", "move"), first=4
-    ),
+    "copy-marked-early": Mistake(_copy_marked_before_it_is_flushed, ("append", "flush", "move")),
     "folder-not-synced": Mistake(_folder_not_synced, ("flush",)),
     "name-free-early": Mistake(
-        _name_free_before_the_rename_is_synced, ("delete_topic", "create_topic", "flush")
+        _name_free_before_the_rename_is_synced, ("delete_topic", "create_topic", "flush"), first=4
     ),
     "renamed-before-synced": Mistake(_renamed_before_synced, ("checkpoint",)),
     "point-ahead-of-the-flush": Mistake(
         _point_ahead_of_the_flush, ("flush", "checkpoint"), first=10
+    ),
+    "swaps-not-synced": Mistake(
+        _swaps_not_synced, ("compact", "checkpoint", "append"), first=1, topic="compacted"
     ),
 }

@@ -1,5 +1,6 @@
 """Random plays: what a broker does to its logs, in a random order, through several lives."""
 
+import errno
 from collections.abc import Callable, Sequence
 
 from headwater.errors import KafkaError
@@ -25,7 +26,11 @@ SETTINGS = {
     "plain": LogSettings(segment_bytes=700, index_interval_bytes=150),
     "short": LogSettings(segment_bytes=500, index_interval_bytes=150, retention_bytes=900),
     "compacted": LogSettings(
-        segment_bytes=600, index_interval_bytes=150, cleanup_policy="compact", retention_ms=-1
+        segment_bytes=600,
+        index_interval_bytes=150,
+        cleanup_policy="compact",
+        retention_ms=-1,
+        delete_retention_ms=1000,
     ),
 }
 KEYS = (b"a", b"b", b"c", b"d")
@@ -44,10 +49,20 @@ STEPS = {
     "move": 9,
 }
 """How often each step comes, relative to the others."""
+BREAKABLE = {
+    "flush": ("fdatasync", 1.0),
+    "append": ("write", 0.3),
+    "compact": ("rename", 3.0),
+    "retain": ("rename", 1.0),
+    "checkpoint": ("rename", 1.0),
+}
+"""The operations that fail, and how often relative to the play."""
 OFTEN = 6
 """Each play takes some steps more often, so that rare ones meet."""
 LIVES = 4
 MOST_STEPS = 14
+LONG_MS = 600
+"""A step of time that brings the ends of tombstones."""
 TRANSACTIONAL = 7
 """The producer that writes in transactions; others do not."""
 
@@ -55,16 +70,20 @@ TRANSACTIONAL = 7
 class Play:
     """One play; `checker` sees the disk before each operation.
 
-    `often` names the steps that come more often; otherwise the seed chooses some.
+    `often` names the steps that come more often, and `topic` the one that most are about; otherwise
+    the seed chooses them.
     """
 
-    def __init__(self, seed: int, most_images: int, often: Sequence[str] = ()) -> None:
+    def __init__(
+        self, seed: int, most_images: int, often: Sequence[str] = (), topic: str = ""
+    ) -> None:
         self._chance: Stream = stream(seed, "play")
+        self._favorite = topic or self._chance.choice(list(SETTINGS))
         often = often or self._chance.sample(list(STEPS), 3)
         self._weights = {
             name: weight * (OFTEN if name in often else 1) for name, weight in STEPS.items()
         }
-        self._failing_syncs = self._chance.choice((0.0, 0.05, 0.3))
+        self._breaking = self._chance.choice((0.0, 0.05, 0.3))
         self._clock = PlayClock()
         self._cluster = Cluster({}, SETTINGS, {})
         self._ids = SimRandomness(stream(seed, "topics"))
@@ -138,14 +157,14 @@ class Play:
     # -- steps
 
     def _step(self) -> None:
-        self._clock.now_ms += self._chance.randrange(1, 50)
+        self._clock.now_ms += self._chance.choice((1, 50, LONG_MS))
         name = self._chance.choices(list(self._weights), list(self._weights.values()))[0]
         step: Callable[[], None] = getattr(self, f"_{name}")
         faults = self._storage.faults
         if step in (self._append, self._flush, self._checkpoint, self._roll, self._compact):
             faults.full = self._chance.random() < 0.06
-        if step == self._flush and self._chance.random() < self._failing_syncs:
-            faults.broken, faults.broken_under = "fdatasync", self._chance.choice(DIRS)
+        if not faults.full:
+            self._break_disk(name)
         try:
             step()
         except OSError as failure:
@@ -153,12 +172,32 @@ class Play:
                 raise
             self._failed_with(failure)
         faults.full, faults.broken = False, ""
+        if self._failed is None:
+            self._check_in_service(name)
+
+    def _check_in_service(self, name: str) -> None:
+        """Compare the logs that go on with the model."""
+        for at, model in self._cluster.topics.items():
+            log = self._storage.dirs.logs.get(at)
+            if log is not None:
+                self.checker.check_in_service(model, log, name)
+
+    def _break_disk(self, name: str) -> None:
+        """Let an operation of the step fail, sometimes."""
+        faults = self._storage.faults
+        operation, likely = BREAKABLE.get(name, ("", 0.0))
+        if self._chance.random() < likely * self._breaking:
+            faults.broken, faults.broken_under = operation, self._chance.choice(DIRS)
+            faults.error, faults.broken_after = errno.EIO, 0
+            if operation == "rename":
+                faults.error = self._chance.choice((errno.EIO, errno.ENOSPC))
+                faults.broken_after = self._chance.randrange(12)
 
     def _failed_with(self, failure: OSError) -> None:
-        """Do what the broker does: a failed sync takes the dir offline, a full disk nothing."""
-        if self._storage.faults.broken:
-            under = self._storage.faults.broken_under
-            self._storage.faults.broken = ""
+        """Do what the broker does: a full disk stays in service, any other failure is final."""
+        faults = self._storage.faults
+        if faults.broken and failure.errno != errno.ENOSPC:
+            under, faults.broken = faults.broken_under, ""
             self._failed = next(row for row in self._storage.dirs.dirs if row.path == under)
             self._storage.dirs.fail(self._failed, str(failure))
 
@@ -170,6 +209,9 @@ class Play:
             and log.failure is None
             and (not topics or at.topic in topics)
         ]
+        favorites = [row for row in found if row[0].at.topic == self._favorite]
+        if favorites and self._chance.random() < 0.6:
+            return self._chance.choice(favorites)
         return self._chance.choice(found) if found else None
 
     def _append(self) -> None:
@@ -189,7 +231,7 @@ class Play:
         sequence = -1 if producer < 0 else self._sequences.get((model.at, producer), 0)
         now_ms = self._clock.wall_ms()
         records = [
-            Record(key=self._chance.choice(KEYS), value=self._chance.randbytes(20))
+            Record(key=self._chance.choice(KEYS), value=self._any_value(model))
             for _ in range(count)
         ]
         batch = build_batch(
@@ -205,11 +247,16 @@ class Play:
             self._sequences[model.at, producer] = sequence + count
         return batch
 
+    def _any_value(self, model: LogModel) -> bytes | None:
+        deletes = model.settings.compacted and self._chance.random() < 0.3
+        return None if deletes else self._chance.randbytes(20)
+
     def _end_transaction(self) -> None:
         found = self._any()
-        if found is None:
-            return
-        model, log = found
+        if found is not None:
+            self._end_transaction_of(*found)
+
+    def _end_transaction_of(self, model: LogModel, log: PartitionLog) -> None:
         if log.producers.in_transaction(TRANSACTIONAL, 0):
             now_ms = self._clock.wall_ms()
             marker = build_marker(Marker(TRANSACTIONAL, 0, self._chance.random() < 0.5, 0), now_ms)
@@ -230,9 +277,10 @@ class Play:
 
     def _flush(self) -> None:
         found = self._any()
-        if found is None:
-            return
-        model, log = found
+        if found is not None:
+            self._flush_log(*found)
+
+    def _flush_log(self, model: LogModel, log: PartitionLog) -> None:
         if self._mover.is_held(model.at):
             return
         work = log.unflushed()
@@ -312,7 +360,8 @@ class Play:
             and at not in self._storage.dirs.retiring
         ]
         if free:
-            at = self._chance.choice(free)
+            favorites = [at for at in free if at.topic == self._favorite]
+            at = self._chance.choice(favorites or free)
             model = LogModel(at, self._ids.uuid(), SETTINGS[at.topic])
             self._cluster.topics[at] = model
             self._sequences = {key: row for key, row in self._sequences.items() if key[0] != at}
@@ -357,10 +406,19 @@ class Play:
         if found is None or found[0].at in self._mover.moving:
             return
         model, log = found
+        if self._chance.random() < 0.7:
+            self._end_transaction_of(model, log)
+        if log.segments.active.size and self._chance.random() < 0.7:
+            log.roll(self._clock.wall_ms())
+        if self._chance.random() < 0.8:
+            self._flush_log(model, log)
+            if log.presence.removed:
+                return
         above = [row.end for row in model.acked if row.end > model.high_watermark]
-        model.high_watermark = self._chance.choice(
-            [model.high_watermark, *above, log.log_end_offset]
-        )
+        if self._chance.random() < 0.7:
+            model.high_watermark = log.log_end_offset
+        else:
+            model.high_watermark = self._chance.choice([model.high_watermark, *above])
         clean(self._storage, log, model.high_watermark, self._ids.uuid())
         self._unlink(log)
 

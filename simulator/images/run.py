@@ -20,10 +20,10 @@ class PlayVerdict(NamedTuple):
 
 
 def run_play(
-    seed: int, most_images: int = IMAGES_PER_PLAY, often: Sequence[str] = ()
+    seed: int, most_images: int = IMAGES_PER_PLAY, often: Sequence[str] = (), topic: str = ""
 ) -> PlayVerdict:
     """Run one play and check its images."""
-    play = Play(seed, most_images, often)
+    play = Play(seed, most_images, often, topic)
     play.run()
     checker = play.checker
     return PlayVerdict(seed, checker.operations, checker.counts, checker.complaints)
@@ -33,4 +33,4 @@ def run_mistaken_play(seed: int, name: str) -> PlayVerdict:
     """Run a play with a planted mistake, with the steps that bring it to light soonest."""
     mistake = MISTAKES[name]
     with mistake.plant():
-        return run_play(seed, often=mistake.often)
+        return run_play(seed, often=mistake.often, topic=mistake.topic)
