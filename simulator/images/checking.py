@@ -177,7 +177,7 @@ class ImageChecker:
         assert isinstance(file, File)
         at = self._chance.randrange(len(file.data))
         file.data[at] ^= 1 << self._chance.randrange(8)
-        whole = at < _covered(image, path)
+        whole = len(file.data) == _covered(image, path)
         storage = self._storage(image, self.boot)
         try:
             storage.start()
