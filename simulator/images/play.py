@@ -70,7 +70,7 @@ TRANSACTIONAL = 7
 class Play:
     """One play; `checker` sees the disk before each operation.
 
-    `often` names the steps that come more often, and `topic` the one that most are about; otherwise
+    `often` names the steps that come more often, and `topic` the step that most are about; otherwise
     the seed chooses them.
     """
 
