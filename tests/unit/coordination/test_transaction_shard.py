@@ -251,41 +251,6 @@ def test_an_end_with_bumps_gives_the_epoch_of_the_next_transaction(driver):
     assert driver.end(first, version=2).error is E.PRODUCER_FENCED, "a late end of the last one"
 
 
-@pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize("exhausted", [True, False])
-def test_an_end_during_the_markers_with_bumps_waits_only_for_whom_it_may_be(
-    driver, commit, exhausted
-):
-    producer = driver.init().producer._replace(epoch=LAST_EPOCH if exhausted else 5)
-    driver.shard.transactions["t"] = driver.known()._replace(producer_epoch=producer.epoch)
-    driver.add(producer, "a", version=2)
-    following = driver.end(producer, version=2).producer
-    assert (following.producer_id == producer.producer_id) is not exhausted
-    rows = {
-        producer: E.CONCURRENT_TRANSACTIONS,  # a retry
-        following: E.CONCURRENT_TRANSACTIONS,  # the end of the next transaction
-        bumped(producer, -1): E.PRODUCER_FENCED,
-        bumped(producer, 2): E.PRODUCER_FENCED,
-        ProducerIdentity(7, producer.epoch): E.INVALID_PRODUCER_ID_MAPPING,
-        bumped(following, -1)._replace(producer_id=7): E.INVALID_PRODUCER_ID_MAPPING,
-    }
-    if exhausted:
-        rows[bumped(producer)] = E.PRODUCER_FENCED
-        rows[bumped(following)] = E.INVALID_PRODUCER_ID_MAPPING
-    before = driver.known()
-    for who, error in rows.items():
-        assert driver.end(who, commit, version=2) == (error, (-1, -1), False), who
-    assert driver.known() == before
-
-
-def test_an_end_with_bumps_during_the_markers_of_an_older_version(driver):
-    producer = begun(driver)
-    driver.end(producer)
-    assert driver.end(producer, version=2).error is E.CONCURRENT_TRANSACTIONS
-    for other in (bumped(producer, -1), bumped(producer)):
-        assert driver.end(other, version=2).error is E.PRODUCER_FENCED
-
-
 def test_an_end_in_the_last_epoch_gives_a_new_producer_id(driver):
     producer = driver.init().producer
     while producer.epoch < LAST_EPOCH:

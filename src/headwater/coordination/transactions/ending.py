@@ -2,8 +2,8 @@
 
 Before transaction version 2 a retry has the epoch of its transaction, and so has a request for the next
 transaction. Since version 2 the end of a transaction bumps the epoch: a retry has the epoch before the
-current one, and a producer may abort although it added no partition. While the markers are written, the
-retry of this end and the end of the next transaction are told to try again.
+current one, and a producer may abort although it added no partition. While the markers are written, every
+request is told to try again: it may be the retry of this end, or the end of the next transaction.
 """
 
 from headwater.coordination.transactions.commands import (
@@ -73,15 +73,13 @@ def _refuse(known: TransactionMetadata, command: EndTransaction) -> ProducerAnsw
 def _refuse_with_bumps(
     known: TransactionMetadata, command: EndTransaction
 ) -> ProducerAnswer | None:
+    if known.state in PREPARED:
+        return ProducerAnswer(E.CONCURRENT_TRANSACTIONS)
     producer = command.producer
     is_current = producer == (known.producer_id, known.producer_epoch)
     is_retry = _is_retry(known, producer)
-    if known.state in PREPARED and (is_retry or producer == next_producer(known)):
-        return ProducerAnswer(E.CONCURRENT_TRANSACTIONS)
     if known.producer_id != producer.producer_id and not is_retry:
         return ProducerAnswer(E.INVALID_PRODUCER_ID_MAPPING)
-    if known.state in PREPARED:
-        return ProducerAnswer(E.PRODUCER_FENCED)
     if not (is_current or (is_retry and known.state in _RESULT)):
         return ProducerAnswer(E.PRODUCER_FENCED)
     if known.state is _S.ONGOING or (
