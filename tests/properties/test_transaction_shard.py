@@ -2,14 +2,25 @@
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headwater.coordination.transactions.commands import ProducerAnswer, ProducerIdentity
-from headwater.coordination.transactions.metadata import LAST_EPOCH
+from headwater.coordination.transactions.metadata import (
+    EPOCH_BUMPS_AT_END,
+    FENCING_EPOCH,
+    LAST_EPOCH,
+    TransactionMetadata,
+)
 from headwater.coordination.transactions.settings import TransactionSettings
 from headwater.coordination.transactions.states import STATES, TransactionState
 from headwater.errors import E
-from tests.unit.coordination.transaction_driver import TIMEOUT_MS, Driver, as_stored
+from headwater.model import NO_EPOCH
+from tests.unit.coordination.transaction_driver import (
+    TIMEOUT_MS,
+    Driver,
+    as_stored,
+    partitions,
+)
 
 NAMES = st.sampled_from(["t", "u"])
 PARTITIONS = st.lists(st.sampled_from("abc"), min_size=1, max_size=2)
@@ -28,12 +39,34 @@ class TransactionShardMachine(RuleBasedStateMachine):
         self.before: dict[str, TransactionState] = {}
         self.highest: dict[int, int] = {}
         self.outcomes: dict[tuple[str, int, int], bool] = {}
+        self.running: dict[str, ProducerIdentity] = {}
+
+    @initialize(
+        epoch=st.sampled_from([None, 32_760, LAST_EPOCH - 1, LAST_EPOCH, FENCING_EPOCH]),
+        ongoing=st.booleans(),
+        version=VERSIONS,
+    )
+    def find_a_producer_near_its_last_epoch(self, epoch, ongoing, version):
+        """Up to the fencing epoch: older brokers let producers write in it."""
+        if epoch is not None:
+            stored = TransactionMetadata(
+                self.driver.new_id(), epoch, TIMEOUT_MS, client_version=version
+            )
+            if ongoing:
+                now_ms = self.driver.now.wall_ms
+                stored = stored.with_partitions(partitions("a"), version, now_ms)
+            producer = self.driver.store(stored)
+            self.driver.restart()
+            self.seen.append(producer)
+            self.before["t"], self.running["t"] = stored.state, producer
+            self.checked = len(self.driver.log)
 
     def pick(self, place: int) -> ProducerIdentity:
         return self.seen[-1 - place % len(self.seen)]
 
     def note(self, answer: object) -> None:
         if isinstance(answer, ProducerAnswer) and answer.producer.producer_id >= 0:
+            assert answer.producer.epoch <= LAST_EPOCH, "the fencing epoch is nobody's"
             self.seen.append(answer.producer)
 
     @rule(name=NAMES)
@@ -48,16 +81,29 @@ class TransactionShardMachine(RuleBasedStateMachine):
     def bump(self, name, place):
         self.note(self.driver.init(name, expected=self.pick(place)))
 
-    @rule(name=NAMES)
-    def use_up_the_epochs(self, name):
+    @rule(name=NAMES, epoch=st.integers(32_760, LAST_EPOCH))
+    def use_up_the_epochs(self, name, epoch):
         """Many restarts of a producer, in one step."""
-        driver = self.driver
-        known = driver.shard.transactions.get(name)
-        near = LAST_EPOCH - 1
-        if known and known.state is TransactionState.EMPTY and known.producer_epoch < near:
-            jump = known._replace(producer_epoch=near)
-            driver.log.append(driver.log[-1]._replace(transactional_id=name, metadata=jump))
-            driver.shard.replay(driver.log[-1])
+        known = self.driver.shard.transactions.get(name)
+        if known and known.state is TransactionState.EMPTY and known.producer_epoch < epoch:
+            jump = known._replace(producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
+            self.seen.append(self.driver.store(jump, name))
+
+    @rule(name=NAMES, version=VERSIONS)
+    def time_out_and_go_on(self, name, version):
+        """A client whose transaction takes too long, in either generation of the protocol."""
+        known = self.driver.shard.transactions.get(name)
+        if known is None:
+            return
+        producer = ProducerIdentity(known.producer_id, known.producer_epoch)
+        self.driver.add(producer, "a", name=name, version=version)
+        self.driver.advance(TIMEOUT_MS)
+        for _ in range(2):
+            self.driver.write_markers()
+            if version >= EPOCH_BUMPS_AT_END:
+                self.note(self.driver.end(producer, False, name, version))
+            else:
+                self.note(self.driver.init(name, expected=producer))
 
     @rule(name=NAMES, place=PICK, partitions=PARTITIONS, version=VERSIONS)
     def add(self, name, place, partitions, version):
@@ -95,11 +141,19 @@ class TransactionShardMachine(RuleBasedStateMachine):
             old = self.before.get(name, TransactionState.EMPTY)
             assert old in STATES[new.state].follows
             self.before[name] = new.state
+            if new.state is TransactionState.ONGOING:
+                if old is not TransactionState.ONGOING:
+                    assert new.producer_epoch <= LAST_EPOCH, "the fencing epoch is nobody's"
+                self.running[name] = ProducerIdentity(new.producer_id, new.producer_epoch)
             assert new.producer_epoch >= self.highest.get(new.producer_id, 0)
             self.highest[new.producer_id] = new.producer_epoch
             if new.state in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT):
                 assert not new.partitions
         self.checked = len(self.driver.log)
+        for one in self.driver.prepared:
+            if one.transaction_version >= EPOCH_BUMPS_AT_END and one.partitions:
+                running = self.running[one.transactional_id]
+                assert one.producer > running, "leaders take this marker for late"
 
     @invariant()
     def one_outcome_for_each_transaction(self):

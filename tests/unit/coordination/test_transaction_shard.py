@@ -3,7 +3,11 @@
 import pytest
 
 from headwater.coordination.transactions.commands import ListTransactions, ProducerIdentity
-from headwater.coordination.transactions.metadata import LAST_EPOCH
+from headwater.coordination.transactions.metadata import (
+    FENCING_EPOCH,
+    LAST_EPOCH,
+    TransactionMetadata,
+)
 from headwater.coordination.transactions.settings import TransactionSettings
 from headwater.coordination.transactions.shard import (
     EXPIRED_PER_TURN,
@@ -28,6 +32,18 @@ def begun(driver, version=0, name="t"):
     """A producer with an ongoing transaction on one partition."""
     producer = driver.init(name).producer
     assert driver.add(producer, "a", name=name, version=version) is E.NONE
+    return producer
+
+
+def at_epoch(driver, epoch, state=S.EMPTY, name="t"):
+    """A producer that has come to an epoch, without a step for each."""
+    open_in = partitions("a") if state is S.ONGOING else frozenset()
+    version = 0 if state is S.EMPTY else 2
+    stored = TransactionMetadata(
+        driver.new_id(), epoch, TIMEOUT_MS, state, open_in, 0, 0, client_version=version
+    )
+    producer = driver.store(stored, name)
+    driver.restart()
     return producer
 
 
@@ -85,11 +101,9 @@ def test_a_new_instance_cannot_be_fenced_by_a_retry_of_the_old_one(driver):
 
 
 def test_a_producer_gets_a_new_id_when_its_epochs_are_used_up(driver):
-    first = driver.init().producer
-    last = first
-    while last.epoch < LAST_EPOCH:
-        last = driver.init().producer
-    assert last.producer_id == first.producer_id
+    first = at_epoch(driver, LAST_EPOCH - 1)
+    last = driver.init(expected=first).producer
+    assert last == bumped(first)
     rotated = driver.init(expected=last).producer
     assert rotated.producer_id != first.producer_id
     assert rotated.epoch == 0
@@ -252,9 +266,7 @@ def test_an_end_with_bumps_gives_the_epoch_of_the_next_transaction(driver):
 
 
 def test_an_end_in_the_last_epoch_gives_a_new_producer_id(driver):
-    producer = driver.init().producer
-    while producer.epoch < LAST_EPOCH:
-        producer = driver.init().producer
+    producer = at_epoch(driver, LAST_EPOCH)
     driver.add(producer, "a", version=2)
     answer = driver.end(producer, version=2)
     assert answer.producer.epoch == 0
@@ -267,6 +279,99 @@ def test_an_end_in_the_last_epoch_gives_a_new_producer_id(driver):
     driver.write_markers()
     assert driver.end(producer, version=2) == (E.NONE, answer.producer, False), "a retry"
     assert driver.add(answer.producer, "b", version=2) is E.NONE
+
+
+# -- the last epoch is fenced
+
+
+@pytest.mark.parametrize("server_version", [1, 2])
+@pytest.mark.parametrize("how", ["timeout", "new instance"])
+def test_a_producer_that_is_fenced_in_its_last_epoch_is_followed_by_a_new_id(server_version, how):
+    driver = Driver(TransactionSettings(server_version=server_version))
+    last = at_epoch(driver, LAST_EPOCH)
+    driver.add(last, "a", version=2 if server_version == 2 else 0)
+    driver.advance(TIMEOUT_MS) if how == "timeout" else driver.init()
+    assert [one.producer for one in driver.prepared] == [bumped(last)]
+    driver.write_markers()
+    new = driver.init().producer
+    assert (new.producer_id == last.producer_id, new.epoch) == (False, 0)
+    assert driver.add(last, "a") is E.INVALID_PRODUCER_ID_MAPPING
+    assert driver.end(last, commit=False, version=2).error is not E.NONE
+    assert driver.init(expected=last).error is E.PRODUCER_FENCED
+    assert driver.add(new, "a") is E.NONE
+
+
+def test_an_abort_after_a_timeout_in_the_last_epoch_gives_a_new_producer_id(driver):
+    last = at_epoch(driver, LAST_EPOCH)
+    driver.add(last, "a", version=2)
+    driver.advance(TIMEOUT_MS)
+    assert driver.end(last, commit=False, version=2).error is E.CONCURRENT_TRANSACTIONS
+    driver.write_markers()
+    assert driver.end(last, version=2).error is E.INVALID_TXN_STATE, "it was aborted"
+    new = driver.end(last, commit=False, version=2).producer
+    assert (new.producer_id == last.producer_id, new.epoch) == (False, 0)
+    assert driver.end(last, commit=False, version=2).error is E.CONCURRENT_TRANSACTIONS
+    driver.restart()
+    driver.write_markers()
+    assert driver.end(last, commit=False, version=2).producer == new, "a retry"
+    assert driver.add(new, "a", version=2) is E.NONE
+    assert driver.end(new, version=2).producer == bumped(new)
+
+
+def test_a_bump_after_a_timeout_in_the_last_epoch_gives_a_new_producer_id(driver):
+    last = at_epoch(driver, LAST_EPOCH)
+    driver.add(last, "a")
+    driver.advance(TIMEOUT_MS)
+    assert driver.init(expected=last).error is E.CONCURRENT_TRANSACTIONS
+    driver.write_markers()
+    new = driver.init(expected=last).producer
+    assert (new.producer_id == last.producer_id, new.epoch) == (False, 0)
+    assert driver.init(expected=last).producer == new, "a retry"
+    assert driver.add(new, "a") is E.NONE
+
+
+def a_timeout(driver, producer):
+    driver.advance(TIMEOUT_MS)
+
+
+def a_new_instance(driver, producer):
+    assert driver.init().error is E.CONCURRENT_TRANSACTIONS
+
+
+def an_end(version, commit):
+    def end(driver, producer):
+        assert driver.end(producer, commit, version=version).error is E.NONE
+
+    return end
+
+
+@pytest.mark.parametrize("server_version", [1, 2])
+@pytest.mark.parametrize(
+    "finish", [a_timeout, a_new_instance, an_end(0, True), an_end(2, True), an_end(2, False)]
+)
+def test_a_transaction_that_an_older_broker_began_in_the_fencing_epoch_ends(server_version, finish):
+    driver = Driver(TransactionSettings(server_version=server_version))
+    stuck = at_epoch(driver, FENCING_EPOCH, S.ONGOING)
+    finish(driver, stuck)
+    for _ in range(2):
+        (prepared,) = driver.prepared
+        assert (prepared.producer, prepared.partitions) == (stuck, partitions("a"))
+        assert prepared.transaction_version == 0, "leaders take version 2 in this epoch for late"
+        driver.restart()
+    assert driver.write_markers() == [E.NONE]
+    assert driver.add(stuck, "a") in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_ID_MAPPING)
+    new = driver.init().producer
+    assert new.producer_id != stuck.producer_id
+    assert driver.add(new, "a") is E.NONE
+
+
+@pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+def test_no_transaction_begins_in_the_fencing_epoch(driver, state):
+    stuck = at_epoch(driver, FENCING_EPOCH, state)
+    assert driver.add(stuck, "a") is E.PRODUCER_FENCED
+    assert driver.known().state is state
+    new = driver.init(expected=stuck).producer
+    assert (new.producer_id == stuck.producer_id, new.epoch) == (False, 0)
 
 
 # -- time

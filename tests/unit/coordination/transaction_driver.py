@@ -1,6 +1,7 @@
 """Drives a transaction shard by hand: a virtual clock, replies by token, markers on request."""
 
 from headwater.coordination.deadlines import Now
+from headwater.coordination.shard import Outcome
 from headwater.coordination.transactions import records
 from headwater.coordination.transactions.commands import (
     AddPartitions,
@@ -61,6 +62,8 @@ class Driver:
 
     def run(self, outcome: TransactionOutcome) -> None:
         for record in outcome.records:
+            records.encode(record)  # one that cannot be encoded fails the whole append
+        for record in outcome.records:
             self.log.append(record)
             self.shard.replay(record)
         for token, answer in outcome.replies:
@@ -90,6 +93,11 @@ class Driver:
 
     def known(self, name: str = "t") -> TransactionMetadata:
         return self.shard.transactions[name]
+
+    def store(self, metadata: TransactionMetadata, name: str = "t") -> ProducerIdentity:
+        """Put a state into the log, as many steps, or another broker, have left it."""
+        self.run(Outcome([records.TransactionRecord(name, metadata)]))
+        return ProducerIdentity(metadata.producer_id, metadata.producer_epoch)
 
     # -- commands
 

@@ -4,6 +4,9 @@ Before transaction version 2 a retry has the epoch of its transaction, and so ha
 transaction. Since version 2 the end of a transaction bumps the epoch: a retry has the epoch before the
 current one, and a producer may abort although it added no partition. While the markers are written, every
 request is told to try again: it may be the retry of this end, or the end of the next transaction.
+
+A transaction that the coordinator aborts in the last epoch leaves its producer without a next one: no
+producer id is at hand then. The producer's own abort, which is a retry by that time, gets one.
 """
 
 from headwater.coordination.transactions.commands import (
@@ -85,6 +88,8 @@ def _refuse_with_bumps(
     if known.state is _S.ONGOING or (
         is_current and not command.commit and known.state in BETWEEN_TRANSACTIONS
     ):
+        return None
+    if is_retry and not command.commit and known.needs_rotation:
         return None
     if not is_retry or _RESULT[known.state] is not command.commit:
         return ProducerAnswer(E.INVALID_TXN_STATE)

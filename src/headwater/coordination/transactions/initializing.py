@@ -54,7 +54,9 @@ def _next_epoch(
     elif expected.epoch == epoch:
         last_epoch = epoch
     elif expected.epoch == known.last_producer_epoch:
-        return known.initialized(epoch, expected.epoch, timeout_ms, now_ms)  # a retry
+        if not known.needs_rotation:
+            return known.initialized(epoch, expected.epoch, timeout_ms, now_ms)  # a retry
+        last_epoch = expected.epoch
     else:
         return FENCED
     if not known.epoch_is_exhausted:

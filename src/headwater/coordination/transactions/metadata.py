@@ -14,6 +14,8 @@ from headwater.model import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartiti
 
 LAST_EPOCH = 2**15 - 2
 """The last epoch that a producer gets: the coordinator needs one more to fence it."""
+FENCING_EPOCH = LAST_EPOCH + 1
+"""The epoch that ends the last one. No producer gets it, no transaction begins in it."""
 EPOCH_BUMPS_AT_END = 2
 """The transaction version since which every end of a transaction bumps the epoch (KIP-890)."""
 
@@ -42,6 +44,16 @@ class TransactionMetadata(NamedTuple):
     @property
     def epoch_is_exhausted(self) -> bool:
         return self.producer_epoch >= LAST_EPOCH
+
+    @property
+    def needs_rotation(self) -> bool:
+        """Whether the last epoch was fenced, so that the producer goes on only with a new id."""
+        return self.producer_epoch >= FENCING_EPOCH and self.state in BETWEEN_TRANSACTIONS
+
+    @property
+    def _bumped_epoch(self) -> int:
+        """The next epoch; none follows the fencing epoch, in which older brokers let producers write."""
+        return min(self.producer_epoch + 1, FENCING_EPOCH)
 
     def _to(self, state: TransactionState, now_ms: int, **changes: Any) -> "TransactionMetadata":
         if self.state not in STATES[state].follows:
@@ -95,7 +107,7 @@ class TransactionMetadata(NamedTuple):
         return self._to(
             _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT,
             now_ms,
-            producer_epoch=self.producer_epoch + 1 if bumps else self.producer_epoch,
+            producer_epoch=self._bumped_epoch if bumps else self.producer_epoch,
             last_producer_epoch=self.producer_epoch if bumps else self.last_producer_epoch,
             start_timestamp=self.start_timestamp if self.state is _S.ONGOING else now_ms,
             next_producer_id=next_producer_id,
@@ -110,7 +122,7 @@ class TransactionMetadata(NamedTuple):
         if server_version >= EPOCH_BUMPS_AT_END:
             return aborted
         return aborted._replace(
-            producer_epoch=self.producer_epoch + 1, last_producer_epoch=NO_EPOCH, client_version=0
+            producer_epoch=self._bumped_epoch, last_producer_epoch=NO_EPOCH, client_version=0
         )
 
     def completed(self, now_ms: int) -> "TransactionMetadata":

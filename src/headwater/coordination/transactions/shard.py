@@ -24,7 +24,7 @@ from headwater.coordination.transactions.commands import (
     VerifyPartitions,
 )
 from headwater.coordination.transactions.initializing import initialize
-from headwater.coordination.transactions.metadata import TransactionMetadata
+from headwater.coordination.transactions.metadata import FENCING_EPOCH, TransactionMetadata
 from headwater.coordination.transactions.records import TransactionRecord
 from headwater.coordination.transactions.settings import TransactionSettings
 from headwater.coordination.transactions.states import (
@@ -284,7 +284,9 @@ class TransactionShard:
             prepared.state is TransactionState.PREPARE_COMMIT,
             prepared.partitions,
             self._coordinator_epoch,
-            prepared.client_version,
+            # Leaders take a marker of version 2 in the epoch of its transaction for a late one. No
+            # transaction follows the fencing epoch, but one of an older broker may be open in it.
+            0 if prepared.producer_epoch >= FENCING_EPOCH else prepared.client_version,
         )
         out.reply(self._on_prepared, ready)
 
@@ -323,7 +325,7 @@ class TransactionShard:
             return E.CONCURRENT_TRANSACTIONS
         if known.producer_id != producer.producer_id:
             return E.INVALID_PRODUCER_ID_MAPPING
-        if known.producer_epoch != producer.epoch:
+        if known.producer_epoch != producer.epoch or known.needs_rotation:
             return E.PRODUCER_FENCED
         return E.CONCURRENT_TRANSACTIONS if known.state in PREPARED else E.NONE
 
