@@ -467,6 +467,19 @@ def test_many_timeouts_are_handled_in_turns(driver):
     assert turns == 3
 
 
+def test_a_timeout_whose_record_cannot_be_encoded_holds_up_no_other(driver, caplog):
+    begun(driver, name="broken")
+    known = driver.known("broken")._replace(producer_id=2**63)
+    driver.shard.transactions["broken"] = known
+    for name in "tu":
+        begun(driver, name=name)
+    driver.advance(TIMEOUT_MS + 2 * driver.settings.timeout_check_interval_ms)
+    assert {one.transactional_id for one in driver.prepared} == {"t", "u"}
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "transactional id broken cannot be expired, its record is refused"
+    ]
+
+
 # -- coordinators
 
 

@@ -6,6 +6,7 @@ allows the next transaction. `on_prepared` gets each PreparedTransaction once it
 committed, so no marker is ever ahead of the decision; a shard that is loaded in between repeats it.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -25,7 +26,7 @@ from headwater.coordination.transactions.commands import (
 )
 from headwater.coordination.transactions.initializing import initialize
 from headwater.coordination.transactions.metadata import FENCING_EPOCH, TransactionMetadata
-from headwater.coordination.transactions.records import TransactionRecord
+from headwater.coordination.transactions.records import TransactionRecord, encode
 from headwater.coordination.transactions.settings import TransactionSettings
 from headwater.coordination.transactions.states import (
     BETWEEN_TRANSACTIONS,
@@ -34,6 +35,9 @@ from headwater.coordination.transactions.states import (
 )
 from headwater.errors import E
 from headwater.model import TopicPartition
+from headwater.wire.codec import WireError
+
+log = logging.getLogger(__name__)
 
 TransactionOutcome: TypeAlias = Outcome[TransactionRecord]
 
@@ -55,6 +59,7 @@ class TransactionShard:
         self._deadlines: Deadlines[str] = Deadlines()
         self._waiting: dict[str, list[tuple[Token, AddPartitions]]] = {}
         self._wait_deadlines: Deadlines[str] = Deadlines()
+        self._not_encodable: set[str] = set()  # which are logged
 
     # -- loading and storing
 
@@ -213,8 +218,33 @@ class TransactionShard:
                 break
             known = self.transactions.get(due)
             if known is not None:
-                self._expire(now, due, known, out)
+                self._expire_alone(now, due, known, out)
         return out
+
+    def _expire_alone(
+        self, now: Now, transactional_id: str, known: TransactionMetadata, out: TransactionOutcome
+    ) -> None:
+        """Add what expires to `out`, unless its record would have the whole append refused."""
+        one: TransactionOutcome = Outcome()
+        self._expire(now, transactional_id, known, one)
+        try:
+            for record in one.records:
+                encode(record)
+        except WireError as bad:
+            if transactional_id not in self._not_encodable:
+                self._not_encodable.add(transactional_id)
+                log.error(
+                    "transactional id %s cannot be expired, its record is refused: %s (producer %d, "
+                    "epoch %d, %s)",
+                    transactional_id,
+                    bad,
+                    known.producer_id,
+                    known.producer_epoch,
+                    known.state.value,
+                )
+            return
+        out.records += one.records
+        out.replies += one.replies
 
     def _expire(
         self, now: Now, transactional_id: str, known: TransactionMetadata, out: TransactionOutcome
