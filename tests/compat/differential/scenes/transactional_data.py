@@ -419,7 +419,7 @@ def offsets_of_members_that_left(s: Scene) -> None:
 def markers_of_offsets_by_hand(s: Scene) -> None:
     transactions(s)
     coordinator(s)
-    s.topic("by-hand")
+    s.topic("offsets-by-hand")
     place = "__consumer_offsets"
     for version in (1, 2):
         s.ask("no partition", marker(place, 0, partition=70), version)
@@ -432,20 +432,20 @@ def markers_of_offsets_by_hand(s: Scene) -> None:
         who = started(s, name)
         me = expecting(who)
         add_offsets(s, name, me, group)
-        s.ask("pending", offsets(name, me, group, "by-hand", 3), 3)
+        s.ask("pending", offsets(name, me, group, "offsets-by-hand", 3), 3)
         epoch = who.producer_epoch + (version == 2)
         by_hand = marker(place, epoch, commit=commit, version=version, producer=who.producer_id)
         if version == 2:
             older = marker(place, epoch - 1, version=version, producer=who.producer_id)
             s.ask("of the same epoch, bumping", older, 2)
         s.ask(f"commit {commit}, transaction version {version}", by_hand, version)
-        committed(s, group, "by-hand")
+        committed(s, group, "offsets-by-hand")
         s.ask("again", by_hand, version)
-        s.ask("pending after it", offsets(name, me, group, "by-hand", 4), 3)
-        committed(s, group, "by-hand")
+        s.ask("pending after it", offsets(name, me, group, "offsets-by-hand", 4), 3)
+        committed(s, group, "offsets-by-hand")
         s.ask("the end", end(name, me, not commit), 3 + version)
         completed(s, name)
-        committed(s, group, "by-hand")
+        committed(s, group, "offsets-by-hand")
 
 
 SHORT_MS = 10_000
