@@ -216,7 +216,7 @@ cdef class Area:
         cdef int codec = self.batch.attributes & CODEC_MASK
         cdef Py_ssize_t size = self.batch.size - HEADER_SIZE
         self.cursor.at = self.whole.at + pos + HEADER_SIZE
-        if codec or size > limit:
+        if codec:
             packed = self.memory[pos + HEADER_SIZE : pos + self.batch.size]
             self.unpacked = decompress(codec, packed, limit, limit)
             size = PyBytes_GET_SIZE(self.unpacked)
@@ -332,7 +332,7 @@ def decode_batch(
     """Size and records of the batch at `pos`.
 
     A control batch has no records to show, unless `control` asks for them. `limit` is what the
-    records may take uncompressed. CORRUPT_MESSAGE: no whole and undamaged batch is here.
+    records of a compressed batch may take. CORRUPT_MESSAGE: no whole and undamaged batch is here.
     INVALID_RECORD: its records are malformed. MESSAGE_TOO_LARGE: they are more than `limit`.
     """
     cdef Area area = Area(buf)

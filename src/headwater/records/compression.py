@@ -49,15 +49,13 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 def decompress(
     codec: int, data: Buffer, limit: int, ratio_free_bytes: int = RATIO_FREE_BYTES
 ) -> bytes:
-    """Return what `compress` was given; at most `limit` bytes.
+    """Return what `compress` was given; at most `limit` bytes, except of what is not compressed.
 
     Beyond `ratio_free_bytes` the output may be at most a thousand times the input: a decompression
     bomb is refused as soon as it shows, not at the limit.
     """
     bound = min(limit, max(ratio_free_bytes, MAX_RATIO * len(data)))
     if codec == Codec.NONE:
-        if len(data) > limit:
-            raise _too_large(limit)
         return bytes(data)
     decode = _DECOMPRESS.get(codec)
     if decode is None:

@@ -41,8 +41,8 @@ class Record(NamedTuple):
 def decode_records(batch: Buffer, limit: int = MAX_UNCOMPRESSED_BYTES) -> list[Record]:
     """Return the records of the batch at the start of `batch`; INVALID_RECORD if it is malformed.
 
-    The checksum is not verified here. `limit` bounds the uncompressed size of the records; up to
-    it any ratio is allowed, because a stored batch must be readable.
+    The checksum is not verified here. `limit` bounds what the records of a compressed batch may
+    take uncompressed; up to it any ratio is allowed, because a stored batch must be readable.
     """
     if len(batch) < HEADER_SIZE:
         raise _malformed(f"{len(batch)} bytes hold no record batch")

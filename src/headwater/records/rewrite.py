@@ -100,6 +100,13 @@ def _recompress(
     """Return the same records in the topic's codec."""
     area = _uncompressed(batch, header, rules)
     codec = rules.codec or 0
+    if codec and len(area) > rules.max_uncompressed_bytes:
+        # Readers refuse to decompress so much.
+        raise KafkaError(
+            E.MESSAGE_TOO_LARGE,
+            f"the records have {len(area)} bytes uncompressed; "
+            f"{rules.max_uncompressed_bytes} is the most in a compressed batch",
+        )
     attributes = header[ATTRIBUTES] & ~CODEC_MASK | codec
     changed = complete_batch(
         (*header[:5], attributes, *header[6:]), compress(codec, area, rules.level)

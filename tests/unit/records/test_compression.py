@@ -82,7 +82,7 @@ def test_zstd_frames_that_do_not_tell_their_size_are_read_however_far_they_expan
     assert decompress(Codec.ZSTD, packed, MIB) == b"ab" * 400_000
 
 
-@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("codec", set(Codec) - {Codec.NONE})
 def test_output_may_fill_the_limit_but_not_pass_it(codec):
     packed = compress(codec, b"z" * 50_000)
     assert len(decompress(codec, packed, 50_000)) == 50_000

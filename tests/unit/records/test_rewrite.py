@@ -74,6 +74,15 @@ def test_a_batch_is_checked_before_it_is_recompressed():
     assert refused.value.code is E.INVALID_RECORD
 
 
+def test_a_batch_is_not_compressed_if_readers_would_not_decompress_it(monkeypatch):
+    monkeypatch.setattr("headwater.records.rules.MAX_UNCOMPRESSED_BYTES", 1000)
+    records = [Record(timestamp=NOW, value=bytes(1001))]
+    prepared(BatchRules(codec=Codec.NONE), Codec.NONE, records)
+    with pytest.raises(KafkaError, match="1000 is the most") as refused:
+        prepared(BatchRules(codec=Codec.ZSTD), Codec.NONE, records)
+    assert refused.value.code is E.MESSAGE_TOO_LARGE
+
+
 def test_a_batch_that_outgrows_the_limit_by_recompression_is_too_large():
     records = [Record(timestamp=NOW, value=bytes(range(200)) * 2)]
     given = build_batch(records, now=NOW, codec=Codec.GZIP)

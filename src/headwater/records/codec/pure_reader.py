@@ -61,8 +61,8 @@ def decode_batch(
 ) -> tuple[int, list[Row]]:
     """Return the size and the records of the batch at `pos`.
 
-    A control batch has no records, unless `control` is set. `limit` bounds the uncompressed size of
-    the records. CORRUPT_MESSAGE: there is no whole and undamaged batch. INVALID_RECORD: its records
+    A control batch has no records, unless `control` is set. `limit` bounds what the
+    records of a compressed batch may take. CORRUPT_MESSAGE: there is no whole and undamaged batch. INVALID_RECORD: its records
     are malformed. MESSAGE_TOO_LARGE: they are larger than `limit`.
     """
     header, size = check_header(buf, pos, check_crc)
@@ -114,8 +114,6 @@ def _all_rows(area: bytes, header: RawHeader) -> list[Row]:
 def _area(buf: Buffer, pos: int, size: int, header: RawHeader, limit: int) -> bytes:
     """Return the records of a batch, uncompressed."""
     packed = memoryview(buf)[pos + HEADER_SIZE : pos + size]
-    if not header[ATTRIBUTES] & CODEC_MASK and len(packed) <= limit:
-        return bytes(packed)
     return decompress(header[ATTRIBUTES] & CODEC_MASK, packed, limit, limit)
 
 

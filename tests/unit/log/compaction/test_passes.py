@@ -49,6 +49,15 @@ def batch_at(log: PartitionLog, base: int) -> bytes:
 # -- values
 
 
+def test_batches_that_are_not_compressed_have_no_limit(dirs_and_log, monkeypatch):
+    monkeypatch.setattr("headwater.log.compaction.cleaned_batches.MAX_UNCOMPRESSED_BYTES", 10)
+    dirs, log = dirs_and_log
+    write(log, (b"k", b"1" * 20), (b"other", b"2" * 20))
+    write(log, (b"k", b"3" * 20))
+    cleaned(log, dirs)
+    assert offsets(log) == [1, 2]
+
+
 @pytest.mark.parametrize("per_batch", [1, 4, 9])
 def test_w2_the_last_value_of_each_key_remains(dirs_and_log, per_batch):
     dirs, log = dirs_and_log
