@@ -53,6 +53,10 @@ class PartitionWriter:
         replica.built.append(batch, pending)
         return pending.last_offset + 1
 
+    def largest_batch(self, partition: int) -> int:
+        """Bytes of the largest batch that requests may cause."""
+        return self._leader(partition).policy.rules.largest
+
     def stage_marker(
         self, partition: int, marker: Marker, now_ms: int, transaction_version: int
     ) -> int:

@@ -21,6 +21,9 @@ class CoordinatorLog(Protocol):
     ) -> int:
         """Append one batch and return the offset after it; KafkaError if the log refuses it."""
 
+    def largest_batch(self, partition: int) -> int:
+        """Bytes of the largest batch that requests may cause."""
+
     def stage_marker(
         self, partition: int, marker: Marker, now_ms: int, transaction_version: int
     ) -> int:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from headwater.coordination.append_errors import FAULTS_OF_PRODUCERS, as_coordinator_error
+from headwater.coordination.batch_split import RecordTooLarge, split
 from headwater.coordination.coordinator_log import CoordinatorLog
 from headwater.coordination.deadlines import Now
 from headwater.coordination.shard import (
@@ -50,11 +51,11 @@ Reply: TypeAlias = Callable[[object], None]
 """Gets the shard's answer, or a KafkaError if the shard closes before."""
 
 LOAD_CHUNK_BYTES = 32 * 1024
-MAX_LOAD_CHUNK_BYTES = 256 * 1024 * 1024
+MAX_LOAD_CHUNK_BYTES = 2 * 1024 * 1024 * 1024
+"""No batch is larger."""
 LOAD_RETRY_S = 1.0
 SAY_AGAIN_MS = 60_000
 """How often a partition that still cannot be loaded is logged."""
-RECORDS_PER_BATCH = 500
 REPLIES_PER_TURN = 200
 
 
@@ -86,6 +87,7 @@ class ShardRuntime(Generic[S, R]):
         self._answering = False
         self._armed_ms: int | None = None
         self._append_failure_logged = False
+        self._say_too_large_at_ms = 0
         self._load_failure = ""
         self._load_failure_said_ms = 0
         self._topics_deleted: list[str] = []  # while loading
@@ -215,13 +217,21 @@ class ShardRuntime(Generic[S, R]):
         if self.state is not ShardState.ACTIVE:
             loading = self.state is ShardState.LOADING
             raise KafkaError(E.COORDINATOR_LOAD_IN_PROGRESS if loading else E.NOT_COORDINATOR)
-        self.run(command(self.shard, self._now(), argument, reply))
+        self.run(command(self.shard, self._now(), argument, reply), limited=True)
 
-    def run(self, outcome: Outcome[R]) -> None:
-        """Append, replay, then answer as soon as it is safe."""
+    def run(self, outcome: Outcome[R], *, limited: bool = False) -> None:
+        """Append, replay, then answer as soon as it is safe.
+
+        `limited` refuses records above the limit of the topic. What is due by itself has no limit:
+        it would be due forever, and keep what is due with it from the log.
+        """
         staged = self._staged
         try:
-            self._append(outcome.records, outcome.producer)
+            if outcome.records:
+                self._append(outcome.records, outcome.producer, limited=limited)
+        except RecordTooLarge as failure:
+            self._refuse_too_large(outcome, failure)
+            return
         except KafkaError as failure:
             self._append_refused(outcome, failure, clean=staged == self._staged)
             return
@@ -245,6 +255,17 @@ class ShardRuntime(Generic[S, R]):
         else:
             self._runtime.append_failed(self._partition)
 
+    def _refuse_too_large(self, outcome: Outcome[R], failure: RecordTooLarge) -> None:
+        """Answer with the error; only what asked for the records is set back."""
+        refused = self.shard.too_large(outcome.records)
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._say_too_large_at_ms:
+            self._say_too_large_at_ms = now_ms + SAY_AGAIN_MS
+            log.warning("%s: %s is too large to be stored: %s", self._at, refused.whose, failure)
+        told = KafkaError(refused.error, failure.message)
+        self._answer_all((token for token, _ in outcome.replies), told)
+        self.run(self.shard.withdraw(self._now(), outcome.records))
+
     def end_transaction(self, marker: Marker, transaction_version: int, reply: Reply) -> None:
         """Append a marker and apply it; `reply` gets None once it is committed.
 
@@ -259,17 +280,22 @@ class ShardRuntime(Generic[S, R]):
         self._held.append((self._staged, reply, None))
         self.high_watermark_advanced(self._high_watermark)
 
-    def _append(self, new: list[R], producer: TransactionalProducer | None) -> None:
-        for start in range(0, len(new), RECORDS_PER_BATCH):
-            part = new[start : start + RECORDS_PER_BATCH]
-            try:
-                encoded = [self._runtime.codec.encode(record) for record in part]
-            except WireError as bad:
-                raise KafkaError(E.UNKNOWN_SERVER_ERROR, str(bad)) from bad
+    def _append(
+        self, new: list[R], producer: TransactionalProducer | None, *, limited: bool
+    ) -> None:
+        """Append the records in as many batches as they need; nothing if one record is too large."""
+        try:
+            encoded = [self._runtime.codec.encode(record) for record in new]
+        except WireError as bad:
+            raise KafkaError(E.UNKNOWN_SERVER_ERROR, str(bad)) from bad
+        parts = split(encoded, self._log.largest_batch(self._partition), limited=limited)
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+        for start, stop in parts:
             now_ms = self._clock.wall_ms()
-            self._staged = self._log.stage(self._partition, encoded, now_ms, producer)
-            for record in part:
-                self._replay(record, NO_PRODUCER_ID if producer is None else producer.producer_id)
+            rows = encoded[start:stop]
+            self._staged = self._log.stage(self._partition, rows, now_ms, producer)
+            for record in new[start:stop]:
+                self._replay(record, producer_id)
 
     def high_watermark_advanced(self, high_watermark: int) -> None:
         """Answer what the high watermark covers, in order."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from headwater.coordination.deadlines import Now
+from headwater.errors import E
 from headwater.model import Uuid
 
 R = TypeVar("R")
@@ -40,6 +41,15 @@ class Outcome(Generic[R]):
         self.replies.append((token, answer))
 
 
+class TooLarge(NamedTuple):
+    """What to say of records that are too large for the log."""
+
+    error: E
+    """The answer to the request for them."""
+    whose: str
+    """For the broker's log, such as "group 'g'"."""
+
+
 class Shard(Protocol[R]):
     """One partition's state. Commands are further methods that take (now, argument, token)."""
 
@@ -63,6 +73,12 @@ class Shard(Protocol[R]):
 
         False makes the runtime drop the shard and load it again.
         """
+
+    def too_large(self, records: Sequence[R]) -> TooLarge:
+        """Describe the records of one command, of which nothing was appended."""
+
+    def withdraw(self, now: Now, records: Sequence[R]) -> Outcome[R]:
+        """Take back what a command did besides its `records`, which are too large for the log."""
 
     def parked(self) -> list[Token]:
         """The tokens that still wait for a reply."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from headwater.config.broker import BrokerSettings
 from headwater.coordination.group_coordinator import group_coordinator, offsets_topic
-from headwater.coordination.groups.commands import JoinGroup
+from headwater.coordination.groups.commands import Heartbeat, JoinGroup, SyncGroup
 from headwater.coordination.groups.offsets import CommitOffsets, FetchOffsets, NewOffset
 from headwater.coordination.groups.rebalances import Rebalances
 from headwater.coordination.groups.settings import GroupSettings
@@ -63,6 +63,10 @@ class MemoryLog:
         self.committed = 0
         self.failure = None
         self.reads = 0
+        self.largest = 1 << 20
+
+    def largest_batch(self, partition):
+        return self.largest
 
     def stage(self, partition, records, now_ms, producer=None):
         if self.failure is not None:
@@ -159,12 +163,28 @@ class Harness:
     def submit(self, command, argument):
         self.loop.submit("g", command, argument, self.answers.append)
 
-    def join(self):
-        protocols = (("range", b""),)
+    def join(self, group="g", subscription=b"", member_id="", instance_id=None):
+        protocols = (("range", subscription),)
         command = JoinGroup(
-            "g", "", None, "consumer", protocols, 10_000, 60_000, "c", "/h", False, False
-        )
+            group, member_id, instance_id, "consumer", protocols, 10_000, 60_000, "c", "/h", False, False
+        )  # fmt: skip
         self.submit(GroupShard.join, command)
+
+    def rejoin(self, joined, subscription=b""):
+        self.join("g", subscription, joined.member_id)
+        self.commit_all()
+
+    def sync(self, joined, group="g", assignment=b""):
+        assignments = {joined.member_id: assignment}
+        command = SyncGroup(
+            group, joined.member_id, None, joined.generation, None, None, assignments
+        )
+        self.submit(GroupShard.sync, command)
+
+    def heartbeat(self, joined, group="g"):
+        self.submit(
+            GroupShard.heartbeat, Heartbeat(group, joined.member_id, None, joined.generation)
+        )
 
     def commit(self, offset, partition=0):
         new = NewOffset("t", ZERO_UUID, partition, offset, -1, "")

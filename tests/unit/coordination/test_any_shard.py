@@ -6,7 +6,7 @@ import pytest
 
 from headwater.coordination.coordinators import Coordinators
 from headwater.coordination.runtime_loop import CoordinatorRuntime
-from headwater.coordination.shard import InternalTopic, Outcome
+from headwater.coordination.shard import InternalTopic, Outcome, TooLarge
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from tests.unit.coordination.runtime_harness import Clock, Harness, MemoryLog, Topics
@@ -69,6 +69,12 @@ class CounterShard:
 
     def survives_loss_of(self, records):
         return True
+
+    def too_large(self, records):
+        return TooLarge(E.MESSAGE_TOO_LARGE, "a counter")
+
+    def withdraw(self, now, records):
+        return Outcome()
 
     def parked(self):
         return self.waiting

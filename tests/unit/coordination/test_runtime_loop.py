@@ -16,6 +16,8 @@ from headwater.coordination.groups.shard import GroupShard, ListGroups
 from headwater.coordination.runtime_loop import REPLIES_PER_TURN
 from headwater.errors import E, KafkaError
 from headwater.model import ZERO_UUID
+from headwater.records.batch import batches
+from headwater.records.record import decode_records
 from tests.unit.coordination.runtime_harness import Harness, MemoryLog
 
 
@@ -104,6 +106,90 @@ def test_a_generation_that_cannot_be_stored_is_forgotten_and_the_log_read_again(
     assert harness.answers[-1] is E.UNKNOWN_MEMBER_ID
     harness.fetch()
     assert harness.answers[-1][0].offsets[0].offset == 1
+
+
+def test_a_generation_that_is_too_large_disturbs_no_other_group(caplog):
+    harness = Harness().elected()
+    harness.join("other")
+    harness.join("g", b"m" * 10_000)
+    harness.clock.advance(3_000)
+    other, big = harness.answers
+    harness.sync(other, "other", b"mine")
+    harness.commit_all()
+    reads, harness.log.largest = harness.log.reads, 10_000
+    harness.sync(big)
+    assert harness.answers[-1].code is E.UNKNOWN_SERVER_ERROR
+    harness.heartbeat(big)
+    assert harness.answers[-1] is E.REBALANCE_IN_PROGRESS
+    harness.heartbeat(other, "other")
+    assert harness.answers[-1] is E.NONE
+    assert harness.log.reads == reads, "the shard is not loaded again"
+    harness.rejoin(big, b"m" * 10_000)
+    harness.sync(harness.answers[-1])
+    assert harness.answers[-1].code is E.UNKNOWN_SERVER_ERROR
+    said = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+    assert len(said) == 1, "once a minute"
+    assert "group 'g' is too large to be stored" in said[0]
+    assert "max.message.bytes" in said[0]
+    harness.log.largest = 1 << 20
+    harness.rejoin(big, b"m" * 10_000)
+    harness.sync(harness.answers[-1], assignment=b"now it fits")
+    harness.commit_all()
+    assert harness.answers[-1].assignment == b"now it fits"
+
+
+def test_a_static_member_whose_return_is_too_large_to_be_stored_makes_a_rebalance():
+    harness = Harness().elected()
+    harness.join("g", instance_id="i")
+    harness.clock.advance(3_000)
+    first = harness.answers[-1]
+    harness.sync(first)
+    harness.commit_all()
+    harness.log.largest = 100
+    harness.join("g", instance_id="i")
+    assert harness.answers[-1].code is E.UNKNOWN_SERVER_ERROR
+    harness.log.largest = 1 << 20
+    harness.join("g", instance_id="i")
+    harness.commit_all()
+    again = harness.answers[-1]
+    assert again.generation == first.generation + 1
+    assert again.leader == again.member_id != first.member_id
+    harness.sync(again, assignment=b"a")
+    harness.commit_all()
+    assert harness.answers[-1].assignment == b"a"
+
+
+def test_a_commit_that_is_too_large_changes_nothing():
+    harness = Harness().elected()
+    harness.log.largest = 100
+    harness.commit(1)
+    assert harness.answers[-1].code is E.INVALID_COMMIT_OFFSET_SIZE
+    assert harness.log.batches == []
+    harness.submit(GroupShard.list_groups, ListGroups())
+    assert harness.answers[-1] == []
+
+
+def test_what_is_due_by_itself_is_written_at_any_size():
+    harness = Harness().elected()
+    harness.join("g")
+    harness.clock.advance(3_000)
+    harness.sync(harness.answers[-1])
+    harness.commit_all()
+    written, harness.log.largest = len(harness.log.batches), 10
+    harness.clock.advance(80_000)
+    assert len(harness.log.batches) == written + 1, "the group is empty"
+
+
+def test_a_record_that_is_too_large_by_now_is_loaded(monkeypatch):
+    """The limit may be lowered, and earlier versions had none."""
+    monkeypatch.setattr(decode_records, "__defaults__", (10,))
+    harness = Harness().elected()
+    harness.commit(7)
+    harness.log.largest = 10
+    again = Harness(harness.log).elected()
+    again.commit_all()
+    again.fetch()
+    assert again.answers[-1][0].offsets[0].offset == 7
 
 
 def test_a_half_staged_commit_is_forgotten_and_the_log_read_again():
@@ -335,6 +421,19 @@ def test_many_records_go_in_several_batches():
     assert harness.answers == []
     harness.commit_all()
     assert len(harness.answers[0]) == 1_200
+
+
+def test_many_large_records_go_in_several_batches():
+    harness = Harness().elected()
+    harness.log.largest = 10_000
+    offsets = tuple(NewOffset("t", ZERO_UUID, i, i, -1, "m" * 3_000) for i in range(7))
+    harness.submit(GroupShard.commit, CommitOffsets("g", "", None, -1, offsets))
+    assert [header.count for _, batch in harness.log.batches for _, header in batches(batch)] == [
+        3, 3, 1,
+    ]  # fmt: skip
+    assert max(len(batch) for _, batch in harness.log.batches) <= 10_000
+    harness.commit_all()
+    assert harness.answers == [[E.NONE] * 7]
 
 
 def test_all_shards_are_asked_and_answer_together():

@@ -148,6 +148,7 @@ class RebalanceReason(Enum):
     TOPICS = "subscribed topics were created, deleted or given more partitions"
     STATIC = "a static member came back during a rebalance or with other protocols"
     CAPACITY = "the group is over group.max.size"
+    TOO_LARGE = "the group is too large to be stored"
 
 
 def leave_reason(client_reason: str | None) -> RebalanceReason:

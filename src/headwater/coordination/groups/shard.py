@@ -20,6 +20,8 @@ from headwater.coordination.groups.commands import (
     LeaveGroup,
     Left,
     Listed,
+    RebalanceReason,
+    RebalanceStarted,
     Synced,
     SyncGroup,
 )
@@ -46,7 +48,7 @@ from headwater.coordination.groups.records import (
 )
 from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.groups.states import GroupState
-from headwater.coordination.shard import Outcome, Token, TopicImage
+from headwater.coordination.shard import Outcome, Token, TooLarge, TopicImage
 from headwater.errors import E
 from headwater.model import TopicPartition
 
@@ -129,6 +131,24 @@ class GroupShard:
     def survives_loss_of(self, records: Sequence[CoordinatorRecord]) -> bool:
         """Return whether `records` are only offsets, which change by replay alone."""
         return all(isinstance(record, OffsetRecord) for record in records)
+
+    def too_large(self, records: Sequence[CoordinatorRecord]) -> TooLarge:
+        """Name the group; its client gets what Kafka answers."""
+        commits = all(isinstance(record, OffsetRecord) for record in records)
+        error = E.INVALID_COMMIT_OFFSET_SIZE if commits else E.UNKNOWN_SERVER_ERROR
+        return TooLarge(error, f"group {records[0].group_id!r}")
+
+    def withdraw(self, now: Now, records: Sequence[CoordinatorRecord]) -> GroupOutcome:
+        """Rebalance groups that could not be stored, and forget those that only a commit made."""
+        out: GroupOutcome = Outcome()
+        for group_id in dict.fromkeys(record.group_id for record in records):
+            group = self._classic(group_id)
+            stores = (isinstance(one, GroupRecord) and one.group_id == group_id for one in records)
+            if group is not None and group.state is GroupState.STABLE and any(stores):
+                why = RebalanceStarted(group_id, RebalanceReason.TOO_LARGE, NO_MEMBER, "")
+                group.prepare_rebalance(now, why, out)
+            self._drop_unused(group_id)
+        return out
 
     def summary(self) -> str:
         """The number of groups, for the log."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from headwater.coordination.deadlines import Deadlines, Now
-from headwater.coordination.shard import Outcome, Token
+from headwater.coordination.shard import Outcome, Token, TooLarge
 from headwater.coordination.transactions import ending
 from headwater.coordination.transactions.commands import (
     AddPartitions,
@@ -82,6 +82,14 @@ class TransactionShard:
     def survives_loss_of(self, records: Sequence[TransactionRecord]) -> bool:
         """Return True: every state changes by replay alone."""
         return True
+
+    def too_large(self, records: Sequence[TransactionRecord]) -> TooLarge:
+        """Name the transactional id; its client gets what Kafka answers."""
+        return TooLarge(E.UNKNOWN_SERVER_ERROR, f"transactional id {records[0].transactional_id!r}")
+
+    def withdraw(self, now: Now, records: Sequence[TransactionRecord]) -> TransactionOutcome:
+        """Do nothing: every state changes by replay alone."""
+        return Outcome()
 
     def summary(self) -> str:
         """The number of transactional ids, for the log."""
