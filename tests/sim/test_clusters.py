@@ -8,7 +8,7 @@ from simulator.cluster_bugs import CLUSTER_BUGS, plan_against, simulate_buggy_cl
 from simulator.cluster_plan import FEWEST, KINDS, SECURED, ClusterPlan, Trouble
 from simulator.cluster_run import simulate_cluster
 
-SEEDS, PORTION = 350, 10
+SEEDS, PORTION = 500, 10
 """Six of seven seeds have transactions; in one of thirty clients log in."""
 ENOUGH_SEEDS = 40
 FOUND_SOON = (
