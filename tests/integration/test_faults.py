@@ -53,35 +53,16 @@ def disk(tmp_path):
     small.close()
 
 
-def produce_until_full(client, topic, acknowledged: dict[int, bytes]) -> None:
+def produce_until_full(client, topic, acknowledged: dict[int, bytes], partition=0) -> None:
     for number in range(1000):
         value = b"%d:" % len(acknowledged) + b"x" * 100_000
-        answer = client.produce(topic, batch(value))
+        answer = client.produce(topic, batch(value), partition=partition)
         if answer.error_code:
             assert answer.error_code == E.KAFKA_STORAGE_ERROR
             assert "full" in answer.error_message or "write failed" in answer.error_message
             return
         acknowledged[answer.base_offset] = value
         assert number < 500, "the disk never fills"
-
-
-def test_a_full_disk_refuses_writes_and_takes_them_again_when_there_is_room(disk):
-    acknowledged: dict[int, bytes] = {}
-    disk.load_ballast(8 * MIB)
-    with Live(disk.path, files=disk.files) as live:
-        live.create("t")
-        with live.client() as client:
-            produce_until_full(client, "t", acknowledged)
-            assert len(acknowledged) > 10
-            assert client.produce("t", batch(b"small")).error_code == E.KAFKA_STORAGE_ERROR
-            assert everything(client, "t") == acknowledged, "reads go on"
-            disk.make_room()
-            until(lambda: client.produce("t", batch(b"back")).error_code == 0)
-            acknowledged[len(acknowledged)] = b"back"
-            assert everything(client, "t") == acknowledged
-    assert verify_log(str(disk.path / "t-0")).problems == []
-    with Live(disk.path, files=disk.files) as live, live.client() as client:
-        assert everything(client, "t") == acknowledged
 
 
 def test_an_idempotent_producer_goes_on_where_it_was_before_the_disk_was_full(disk):
@@ -184,6 +165,36 @@ def two(tmp_path):
 def dir_errors(client) -> list[int]:
     answer = client.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
     return [row.error_code for row in answer.results]
+
+
+def test_a_full_disk_refuses_writes_while_the_other_serves_and_takes_them_when_there_is_room(
+    tmp_path,
+):
+    with closing(SmallDisk(tmp_path / "b", 16 * MIB)) as small:
+        two = TwoDirs(tmp_path, small.files)
+        acknowledged: dict[int, bytes] = {}
+        small.load_ballast(8 * MIB)
+        with two.live() as live:
+            live.create("t", 2)
+            here, there = two.partitions(live, "t")
+            with live.client() as client:
+                produce_until_full(client, "t", acknowledged, partition=there)
+                assert len(acknowledged) > 10
+                refused = client.produce("t", batch(b"small"), partition=there)
+                assert refused.error_code == E.KAFKA_STORAGE_ERROR
+                assert everything(client, "t", there) == acknowledged, "reads go on"
+                for offset in range(100):
+                    beside = client.produce("t", batch(b"beside"), partition=here)
+                    assert (beside.error_code, beside.base_offset) == (0, offset)
+                live.create("later", 2)
+                small.make_room()
+                until(lambda: client.produce("t", batch(b"back"), partition=there).error_code == 0)
+                acknowledged[len(acknowledged)] = b"back"
+                assert everything(client, "t", there) == acknowledged
+        assert verify_log(str(two.dirs[1] / f"t-{there}")).problems == []
+        with two.live() as live, live.client() as client:
+            assert everything(client, "t", there) == acknowledged
+            assert everything(client, "t", here) == dict.fromkeys(range(100), b"beside")
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.EACCES])
