@@ -116,12 +116,21 @@ def test_a_replica_moves_and_nobody_notices(dirs):
             assert (duplicate.error_code, duplicate.base_offset) == (0, COUNT - 1)
             follows = batch(b"30", producer_id=7, producer_epoch=0, base_sequence=COUNT)
             assert client.produce("moved", follows).base_offset == COUNT
-        assert alter(live, here) == [E.NONE], "and back"
-        until(lambda: is_at(live, here))
+        assert alter(live, here) == [E.NONE], "and back, while it is written to"
+        sent = COUNT + 1
+        with live.client() as client:
+            moved = False
+            while not moved:
+                moved = is_at(live, here)
+                written = client.produce("moved", batch(b"meanwhile"))
+                assert (written.error_code, written.base_offset) == (0, sent)
+                sent += 1
+        after = values(live)
     with dirs.live() as live:
         assert is_at(live, here)
-        assert live.replica(*AT).log_end_offset == COUNT + 1
-        assert values(live).startswith(before)
+        assert live.replica(*AT).log_end_offset == sent
+        assert values(live) == after
+        assert after.startswith(before)
 
 
 def test_a_move_is_shown_while_it_waits_and_goes_on_after_a_restart(dirs):
