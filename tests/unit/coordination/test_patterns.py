@@ -7,8 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.coordination.transactions.patterns import (
+    MAX_DEPTH,
+    MAX_KEPT,
     MAX_REPEAT,
     MAX_STATES,
+    STATES_AT_A_TIME,
     IdPattern,
     PatternError,
 )
@@ -86,3 +89,29 @@ def test_an_expression_that_takes_python_forever():
 
 def test_an_expression_without_case_excludes_both_cases():
     assert not IdPattern("(?i)[^e]").matches("E")
+
+
+def test_a_long_text_is_matched_a_few_states_at_a_time():
+    """A long id and many alternatives of many states each: thousands of turns, and bounded memory."""
+    pattern = IdPattern("|".join(f"(.*{letter}.{{480}})" for letter in "abcd"))
+    visited, most, turns = 0, 0, 0
+    step = pattern._step
+
+    def counted(current, letter, *, at_end):
+        nonlocal visited
+        visited += len(current)
+        return step(current, letter, at_end=at_end)
+
+    pattern._step = counted
+    steps = pattern.match_in_turns("abcd" * 150)
+    for _ in steps:
+        most, visited, turns = max(most, visited), 0, turns + 1
+    assert turns > 100
+    assert most <= STATES_AT_A_TIME + MAX_STATES
+    assert sum(len(key[0]) + len(found) for key, found in pattern._steps.items()) <= MAX_KEPT
+
+
+def test_groups_inside_each_other_are_limited():
+    assert IdPattern("(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH).matches("a")
+    with pytest.raises(PatternError, match="inside each other"):
+        IdPattern("(" * 900 + ")" * 900)

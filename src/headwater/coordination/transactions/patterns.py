@@ -1,17 +1,21 @@
-"""Regular expressions of clients, matched in time that grows with the text alone.
+"""Regular expressions of clients, matched in time that grows with the expression times the text.
 
 The broker runs what clients send on its only thread, and Python's expressions can take years for forty
-letters. These are matched as automata. The syntax is RE2's, as in Kafka, without named classes and
-without flags other than (?i) at the beginning.
+letters. These are matched as automata, a few states at a time. The syntax is RE2's, as in Kafka, without
+named classes and without flags other than (?i) at the beginning.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import NamedTuple, NoReturn, TypeAlias
 
 MAX_REPEAT = 1000
 MAX_STATES = 5_000
-MAX_KEPT_STEPS = 10_000
-"""The most steps of an automaton that are kept, so that they need not be computed again."""
+MAX_DEPTH = 100
+"""The most groups inside each other."""
+MAX_KEPT = 100_000
+"""The most states in the steps of an automaton that are kept, so as not to compute them again."""
+STATES_AT_A_TIME = 2_000
+"""How many states are visited before the others get a turn: about a millisecond."""
 
 _Test: TypeAlias = Callable[[str], bool]
 _CLASSES: dict[str, _Test] = {
@@ -55,13 +59,27 @@ class IdPattern:
         self._begin = self._closure({part.first}, at_begin=True, at_end=False)
         self._begin_and_end = self._closure({part.first}, at_begin=True, at_end=True)
         self._steps: dict[tuple[frozenset[int], str, bool], frozenset[int]] = {}
+        self._kept = 0
 
     def matches(self, text: str) -> bool:
         """Return whether the whole text matches."""
+        steps = self.match_in_turns(text)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            return bool(end.value)
+
+    def match_in_turns(self, text: str) -> Generator[None, None, bool]:
+        """Return whether the whole text matches; yield now and then, so that others get a turn."""
         if not text:
             return self._last in self._begin_and_end
-        current = self._begin
+        current, visited = self._begin, 0
         for place, letter in enumerate(text, 1):
+            visited += 1 + len(current)
+            if visited > STATES_AT_A_TIME:
+                visited = 0
+                yield
             current = self._step(current, letter, at_end=place == len(text))
             if not current:
                 return False
@@ -77,7 +95,8 @@ class IdPattern:
                 if state.test is not None and state.test(letter):
                     reached.update(state.next)
             found = self._closure(reached, at_begin=False, at_end=at_end)
-            if len(self._steps) < MAX_KEPT_STEPS:
+            self._kept += len(current) + len(found)
+            if self._kept <= MAX_KEPT:
                 self._steps[key] = found
         return found
 
@@ -103,6 +122,7 @@ class _Compiler:
         self.states: list[_State] = []
         self._text = text
         self._place = 0
+        self._depth = 0
         self._ignores_case = self._read_if("(?i)")
 
     @property
@@ -244,9 +264,13 @@ class _Compiler:
                 pass
         elif self._read_if("?") and not self._read_if(":"):
             self.fail("this kind of group is not supported")
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self.fail("too many groups inside each other")
         part = self.alternatives()
         if not self._read_if(")"):
             self.fail("missing )")
+        self._depth -= 1
         return part
 
     def _escaped(self) -> _Part:
