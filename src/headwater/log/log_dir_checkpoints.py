@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from headwater.log import checkpoints
-from headwater.log.log_dir import LogDir, RunEpochs
+from headwater.log.log_dir import LogDir, RunEpochs, sync_renames
 from headwater.log.partition_log import PartitionLog
 from headwater.model import TopicPartition
 from headwater.seams.files import Files
@@ -56,7 +56,11 @@ class Checkpoint:
 
     def write(self) -> None:
         """Write the files. Safe on any thread; raise CheckpointFailed after trying all log dirs."""
-        failures = {}
+        failures: dict[LogDir, OSError] = {}
+        # A log that was moved has no row where it was. A power cut must not take it back there.
+        sync_renames(self._rows, failures.__setitem__)
+        if failures:
+            raise CheckpointFailed(failures)
         for log_dir, rows in self._rows.items():
             if log_dir.offline:
                 continue
