@@ -198,7 +198,7 @@ class ImageChecker:
                 found = ["I1: is gone"] if model.written else []
             elif own and ".log" in path:
                 # It may be offline or refuse damaged batches, but never serve other ones for them.
-                found = list(model.falsified(log, whole=whole and not model.settings.compacted))
+                found = list(model.falsified(log, whole=whole))
             else:
                 found = list(model.problems(log, self._clock.wall_ms(), lossy=False))
         except (KafkaError, OSError) as refused:

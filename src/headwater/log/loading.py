@@ -274,7 +274,7 @@ class LogLoader:
         end, position = self._flushed_end(untrusted[0])
         segments.unlist_after(rank)
         for segment in untrusted:
-            segment.checksums.forget()
+            segment.checksums.doubt()
         self._begin_walk(untrusted[0], position, end)
         self._replay_producers(end)
         for segment, size in zip(untrusted, sizes, strict=True):
@@ -286,6 +286,9 @@ class LogLoader:
         self._require_flushed(end)
         self._state.recovery_point = min(self._point, end)
         self._finish(end)
+        for segment, size in zip(untrusted, sizes, strict=True):
+            if segment.size != size:
+                segment.checksums.forget()
         for segment in segments.from_rank(rank):
             self._save_indexes(segment)
         if self.report.problem is not None:

@@ -217,6 +217,17 @@ class SegmentChecksums:
         self.remove()
         self.absent, self.sums, self._checked = True, None, None
 
+    def doubt(self) -> None:
+        """Keep the file if it is of the whole segment; its indexes are about to be built again.
+
+        It was written after a flush, so it still holds, although a crash came before the checkpoint.
+        """
+        self.load()
+        if not self.absent:
+            self.stale, self.unsaved = set(range(INDEXES)), True
+        elif self._files.exists(self.path):
+            self.forget()
+
     def begin(self, *, indexes: bool) -> None:
         """Begin without checksums: the batches were checked, with `indexes` those too."""
         self.trusted = True

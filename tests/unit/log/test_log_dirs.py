@@ -157,6 +157,33 @@ def test_a_disk_that_is_unmounted_during_a_checkpoint_leaves_an_empty_mount_poin
     dirs.abandon()
 
 
+class RecordedFiles(OsFiles):
+    """Files that note which folders were synced and which names were replaced."""
+
+    def __init__(self):
+        self.done = []
+
+    def sync_dir(self, path):
+        self.done.append(path)
+        super().sync_dir(path)
+
+    def rename(self, old, new):
+        self.done.append(new)
+        super().rename(old, new)
+
+
+def test_a_checkpoint_drops_the_rows_of_a_moved_log_after_its_rename_is_synced(tmp_path):
+    """Otherwise a power cut takes the log back to where its start is not known any more."""
+    files = RecordedFiles()
+    dirs, log = created(tmp_path, files=files)
+    append(log)
+    dirs.dirs[0].note_rename()
+    files.done.clear()
+    dirs.checkpoint({})()
+    assert files.done[0] == str(tmp_path)
+    assert files.done[1].endswith(checkpoints.LOG_CHECKPOINT)
+
+
 def test_topic_ids_ends_and_high_watermarks_survive_a_clean_stop(tmp_path):
     dirs, log = created(tmp_path)
     append(log, 3)

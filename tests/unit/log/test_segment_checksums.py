@@ -132,6 +132,25 @@ def test_a_crash_removes_those_beyond_the_recovery_point_only(tmp_path):
     assert len(stored(log)) == 41
 
 
+def test_a_crash_between_a_flush_and_the_checkpoint_keeps_those_of_whole_segments(tmp_path):
+    """A start does not read what the checkpoint calls flushed: only they show damage in there."""
+    dirs, log = created(tmp_path, LIMITS)
+    fill(log, 5)
+    flush(log, dirs)
+    fill(log, 35)
+    work = log.unflushed()
+    work.run()
+    log.mark_flushed(work)
+    kept = files_of(log)
+    assert name(0) in kept
+    flip(log.segments[0].path, 15)  # the leader epoch, which no CRC covers
+    _, log = reopened(dirs, tmp_path, LIMITS)
+    assert files_of(log) == kept
+    with pytest.raises(KafkaError) as refused:
+        stored(log)
+    assert refused.value.code is E.CORRUPT_MESSAGE
+
+
 def test_a_truncation_removes_them_first_and_later_appends_are_covered_again(tmp_path):
     dirs, log = created(tmp_path, LIMITS)
     for offset in range(40):
