@@ -403,7 +403,7 @@ class Play:
 
     def _compact(self) -> None:
         found = self._any("compacted")
-        if found is None or found[0].at in self._mover.moving:
+        if found is None or found[0].at in self._mover.moving or self._mover.is_held(found[0].at):
             return
         model, log = found
         if self._chance.random() < 0.7:

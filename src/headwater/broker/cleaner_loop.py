@@ -195,6 +195,7 @@ class LogCleaner:
             and self._is_hosted(replica)
             and replica.offline is None
             and not replica.following.cutting
+            and not replica.flushes.held
         )
 
     def _is_hosted(self, replica: Replica) -> bool:

@@ -24,11 +24,13 @@ log = logging.getLogger("headwater.server")
 class Flushes:
     """The flushes of one replica's log."""
 
-    __slots__ = ("_flush_ended", "_replica", "completed_end", "flushing")
+    __slots__ = ("_flush_ended", "_replica", "completed_end", "flushing", "held")
 
     def __init__(self, replica: "Replica") -> None:
         self._replica = replica
         self.flushing = False
+        # Whether no flush may begin: what is written does not count as flushed, whatever the disk has.
+        self.held = False
         # The durable end up to which waiters were last completed.
         self.completed_end = 0
         self._flush_ended: list[Callable[[], None]] = []
@@ -158,13 +160,14 @@ class Flushes:
             if self.flushing:
                 self._flush_ended.append(begin)
             else:
-                self.flushing = True
+                self.flushing = self.held = True
                 call()
 
         begin()
 
     def let_go(self) -> None:
         """Flush again, first what acknowledgements wait for."""
+        self.held = False
         self._end_flush()
         if self.behind:
             self.flush()

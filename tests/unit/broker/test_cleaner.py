@@ -393,18 +393,20 @@ def test_a_log_that_is_truncated_before_a_pass_is_measured_again(tmp_path):
         assert replica.log.cleaned_end == replica.log.segments[1].base_offset
 
 
-def test_no_pass_begins_over_a_log_that_is_being_truncated(tmp_path):
+@pytest.mark.parametrize(("part", "name"), [("following", "cutting"), ("flushes", "held")])
+def test_no_pass_begins_over_a_log_that_is_being_truncated_or_renamed(tmp_path, part, name):
+    """Until the renames of a move between log dirs are durable, what is flushed is not certain."""
     workers = ThreadWorkers()
     with Live(tmp_path, WHEN_ASKED, workers=workers) as live:
         live.create("t", **COMPACT)
         fill(live, count=20)
         until(lambda: is_flushed(live, "t"), "the flush")
-        following, cleaner = live.replica("t").following, live.broker.parts.cleaner
-        Between(cleaner, lambda: setattr(following, "cutting", True))
+        state, cleaner = getattr(live.replica("t"), part), live.broker.parts.cleaner
+        Between(cleaner, lambda: setattr(state, name, True))
         check_again(live)
-        until(lambda: following.cutting and not cleaner._running, "the pass to end")
+        until(lambda: getattr(state, name) and not cleaner._running, "the pass to end")
         assert workers.jobs == []
-        live.on_loop(lambda: setattr(following, "cutting", False))
+        live.on_loop(lambda: setattr(state, name, False))
         check_again(live)
         until(lambda: is_clean(live), "the log to be clean")
 
