@@ -54,6 +54,15 @@ def test_api_versions_tells_the_table(live, client, version):
     assert answer.finalized_features_epoch == (0 if version >= 3 else -1)
 
 
+def test_of_a_long_name_of_a_client_the_metrics_repeat_the_beginning(live):
+    with live.client(source="127.0.0.3") as client:
+        request = ApiVersionsRequest(client_software_name="n" * 9000, client_software_version="1")
+        assert client.ask(request, ApiVersionsResponse, 3).error_code == 0
+        open_now = live.on_loop(lambda: [*live.context.connection_quotas.open])
+        (known,) = [one.client_software for one in open_now if one.host == "127.0.0.3"]
+        assert known == ("n" * 64, "1")
+
+
 # -- ListOffsets
 
 

@@ -16,6 +16,8 @@ FIRST_WITH_OPTIONAL_FEATURES = 4
 """Older clients refuse a feature that may be off, so it is left out of what is supported."""
 FEATURES_EPOCH = 0
 """Features change with the version of the broker alone."""
+MOST_LETTERS = 64
+"""Of a client's name or version, which the metrics repeat."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?\Z")
 
 
@@ -58,7 +60,8 @@ def handle_api_versions(
         software = (body.client_software_name, body.client_software_version)
         if not all(map(_SOFTWARE.match, software)):
             return ApiVersionsResponse(error_code=E.INVALID_REQUEST)
-        request.connection.client_software = software
+        name, version = (part[:MOST_LETTERS] for part in software)  # strangers may send megabytes
+        request.connection.client_software = name, version
     is_broker = request.connection.principal.kind == BROKER
     return ApiVersionsResponse(
         api_keys=_KEYS_FOR_BROKERS if is_broker else _KEYS,
