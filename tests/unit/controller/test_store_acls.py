@@ -99,6 +99,15 @@ def test_addresses_match_by_network():
     assert not allows(network, WRITE, [LOCAL])
 
 
+def test_hashes_of_passwords_are_shown_to_those_who_may_change_the_acl():
+    """Who has the hash could give a node of his own to its user."""
+    tree = Tree()
+    acl = (Acl(ALL, "digest", ALICE.name), Acl(READ, "world", "anyone"))
+    tree.transact([Create("/a", acl=acl)], caller(ALICE))
+    assert tree.acl("/a", caller(ALICE))[0] == acl
+    assert tree.acl("/a", caller(BOB))[0] == (Acl(ALL, "digest", "alice:x"), acl[1])
+
+
 def test_an_acl_is_replaced_by_version_and_by_whom_it_allows():
     tree = Tree()
     tree.transact([Create("/a", acl=(Acl(ALL, "digest", ALICE.name),))], caller(ALICE))

@@ -159,6 +159,12 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or ROOT
 
 
+def _without_hash(entry: Acl) -> Acl:
+    if entry.scheme != "digest":
+        return entry
+    return entry._replace(identity=f"{entry.identity.partition(':')[0]}:x")
+
+
 def is_valid(path: str, *, sequential: bool = False) -> bool:
     """Whether `path` is valid in ZooKeeper; the name of a sequential node may be empty."""
     if path == ROOT:
@@ -193,8 +199,14 @@ class Tree:
         return sorted(self._permitted(path, store.READ, caller).children or ())
 
     def acl(self, path: str, caller: Caller = ANYBODY) -> tuple[tuple[Acl, ...], Stat]:
+        """The ACL; the hashes of passwords only for who may change it, as in ZooKeeper.
+
+        With the hash, others could give nodes to its user.
+        """
         node = self._permitted(path, store.READ | store.ADMIN, caller)
-        return node.acl, node.stat()
+        if acls.allows(node.acl, store.ADMIN, caller.identities):
+            return node.acl, node.stat()
+        return tuple(map(_without_hash, node.acl)), node.stat()
 
     def stat(self, path: str) -> Stat | None:
         """None for a node that does not exist; needs no permission, as in ZooKeeper."""
