@@ -26,7 +26,7 @@ from headwater.controller.store.metadata_store import (
     StoreFailure,
     Znode,
 )
-from headwater.controller.store.znodes import CLUSTER_ID, CLUSTER_SECRET
+from headwater.controller.store.znodes import CLUSTER_ID, CLUSTER_SECRET, FIRST_USERS
 from headwater.testing import Broker, Cluster
 from tests.integration.certificates import Authority
 from tests.integration.metadata_stores import SERVED_STORES, KazooCase, zookeepers
@@ -114,6 +114,29 @@ def test_brokers_keep_their_nodes_to_themselves(address, tmp_path):
         nobody = Broker(without_login, data_dir=tmp_path)
         with pytest.raises(Exception, match=r"does not let this broker use .*zookeeper\.digest"):
             nobody.start()
+
+
+def test_a_secret_that_a_stranger_put_there_is_refused(address, tmp_path, caplog):
+    owner = KazooCase(address, SESSION_MS, digest=LOGIN)  # others may change its root
+    chroot = owner.chroot
+    stranger = KazooCase(address, SESSION_MS, chroot, digest=OTHER)
+
+    def starts() -> None:
+        settings = {**SECURED, "node.id": "1", "zookeeper.connect": address + chroot}
+        with Broker(settings, data_dir=tmp_path):
+            pass
+
+    starts()
+    assert f"lets everyone change {chroot}, and so delete and replace" in caplog.text
+    for path, data in ((FIRST_USERS, b'{"added":[]}'), (CLUSTER_SECRET, b"00" * 32)):
+        ask(stranger, "delete", path, ANY_VERSION)
+        assert ask(stranger, "create", path, data) == path
+        with pytest.raises(Exception, match=rf"lets everyone use {path}, so .*`delete {chroot}"):
+            starts()
+        assert ask(owner, "delete", path, ANY_VERSION) is None
+    starts()
+    for case in (stranger, owner):
+        case.close()
 
 
 def test_the_security_check_names_nodes_that_others_may_change_or_read(address, tmp_path):

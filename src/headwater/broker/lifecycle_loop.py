@@ -36,6 +36,7 @@ from headwater.broker.store_mark import (
     read_mark,
     read_noted_mark,
 )
+from headwater.broker.store_owner import refuse_foreign_nodes
 from headwater.broker.wall_clock import clock_problem
 from headwater.broker.weak_settings import warn_of_lockout
 from headwater.config.broker import BrokerSettings
@@ -128,6 +129,8 @@ class BrokerServer:
         try:
             cluster_id = await wait_for_reply(partial(prepare_store, local.store, fresh))
             secret = await wait_for_reply(partial(share_secret, local.store, new_secret))
+            if local.owned is not None:
+                await refuse_foreign_nodes(local.owned, settings.zookeeper_address[1], secret)
             if local.refuses_other_time:
                 await self._refuse_other_time(local.store)
         except StoreError as refusal:

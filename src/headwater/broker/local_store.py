@@ -16,7 +16,7 @@ from headwater.broker.wall_clock import LastTime
 from headwater.config.broker import BrokerSettings
 from headwater.controller.store.embedded_store import EmbeddedStore
 from headwater.controller.store.engine import on_file_thread
-from headwater.controller.store.metadata_store import MetadataStore
+from headwater.controller.store.metadata_store import AclReader, MetadataStore
 from headwater.log.log_dir import LogDirError
 from headwater.seams import Seams
 
@@ -47,6 +47,8 @@ class LocalStore:
         self._last_time = LastTime(seams.files, folder)
         self.wait_closed: Callable[[], None] = _nothing_to_wait_for
         """Blocks until the servers of a shared store have ended the session."""
+        self.owned: AclReader | None = None
+        """The store, if its nodes belong to the login of the brokers."""
         self._lock = lock
         self._files = seams.files
 
@@ -82,6 +84,7 @@ class LocalStore:
         local.is_shared = local.refuses_other_time = True
         if isinstance(local.store, ZooKeeperStore):
             local.wait_closed = partial(local.store.wait_closed, CLOSE_TIMEOUT_S)
+            local.owned = local.store if settings.zookeeper_set_acl else None
         return local
 
     @classmethod

@@ -21,11 +21,13 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.states import ZnodeStat
+from kazoo.protocol.states import EventType, ZnodeStat
 from kazoo.security import ACL, Id
 
 from headwater.config.broker_keys.zookeeper import ZooKeeperTls
 from headwater.controller.store.metadata_store import (
+    Acl,
+    AclAndStat,
     Check,
     Create,
     Delete,
@@ -35,6 +37,7 @@ from headwater.controller.store.metadata_store import (
     Stat,
     StoreError,
     StoreFailure,
+    WatchEvent,
 )
 from headwater.controller.store.znodes import secure_acl
 from headwater.seams.clock import Clock
@@ -53,6 +56,15 @@ _FAILURES: tuple[tuple[type[Exception], StoreFailure], ...] = (
     (AuthFailedError, StoreFailure.AUTH_FAILED),
     (SessionExpiredError, StoreFailure.SESSION_EXPIRED),
 )
+
+
+CHANGES = {
+    EventType.CREATED: WatchEvent.CREATED,
+    EventType.DELETED: WatchEvent.DELETED,
+    EventType.CHANGED: WatchEvent.DATA,
+    EventType.CHILD: WatchEvent.CHILDREN,
+}
+"""The events that watches are fired with."""
 
 
 class _InlineQueue:
@@ -134,6 +146,12 @@ def stat_from(stat: ZnodeStat) -> Stat:
         stat.ctime,
         stat.mtime,
     )
+
+
+def acl_from(answer: Any) -> AclAndStat:
+    entries, stat = answer
+    acl = tuple(Acl(one.perms, one.id.scheme, one.id.id) for one in entries)
+    return AclAndStat(acl, stat_from(stat))
 
 
 def nothing(_: Any) -> None: ...

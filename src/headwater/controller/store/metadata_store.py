@@ -83,6 +83,13 @@ class Acl(NamedTuple):
     identity: str
 
 
+class AclAndStat(NamedTuple):
+    """The answer to `acl`."""
+
+    acl: tuple[Acl, ...]
+    stat: Stat
+
+
 READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
 OPEN_ACL = (Acl(READ | WRITE | CREATE | DELETE | ADMIN, "world", "anyone"),)
 """Everyone may do everything."""
@@ -192,3 +199,10 @@ class MetadataStore(Protocol):
 
     def close(self) -> None:
         """End the session: its ephemeral nodes vanish, later calls are refused."""
+
+
+class AclReader(MetadataStore, Protocol):
+    """A store that shows whose its nodes are: one whose brokers have a login."""
+
+    def acl(self, path: str, reply: Reply[AclAndStat]) -> None:
+        """The ACL of a node; only who may read or administer the node gets it."""

@@ -21,11 +21,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, ConnectionLoss
-from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
 from headwater.controller.store.kazoo_adapter import (
+    CHANGES,
     OrderedHandler,
+    acl_from,
     acl_of,
     add_operation,
     error_from,
@@ -37,6 +39,7 @@ from headwater.controller.store.kazoo_adapter import (
 )
 from headwater.controller.store.metadata_store import (
     DELIVERIES_PER_TICK,
+    AclAndStat,
     Op,
     OpResult,
     Reply,
@@ -55,13 +58,6 @@ log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.ERROR)
 
-_CHANGES = {
-    EventType.CREATED: WatchEvent.CREATED,
-    EventType.DELETED: WatchEvent.DELETED,
-    EventType.CHANGED: WatchEvent.DATA,
-    EventType.CHILD: WatchEvent.CHILDREN,
-}
-_SLOWEST_RETRY_S = 2.0
 REMIND_S = 60.0
 """How often a store that does not answer is logged."""
 
@@ -95,7 +91,7 @@ def open_kazoo(settings: ZooKeeperSettings, clock: Clock, negotiated: Negotiated
         hosts=settings.hosts,
         timeout=settings.session_timeout_ms / 1000,
         handler=OrderedHandler(settings.tls),
-        connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=_SLOWEST_RETRY_S),
+        connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=2.0),
         auth_data=[("digest", settings.digest)] if settings.digest else None,
         logger=_kazoo_log,
     )
@@ -258,6 +254,10 @@ class ZooKeeperStore:
             decode, reply, path, watch=armed,
         )  # fmt: skip
 
+    def acl(self, path: str, reply: Reply[AclAndStat]) -> None:
+        """The ACL of a node; only who may read or administer the node gets it."""
+        self._submit(lambda kazoo: kazoo.get_acls_async(path), acl_from, reply, path)
+
     def on_session(self, listener: Callable[[SessionState], None]) -> None:
         """Call `listener` when the session is lost and when a new one begins."""
         self._listeners.append(listener)
@@ -361,8 +361,8 @@ class ZooKeeperStore:
 
     def _event(self, life: int, armed: _Armed, event: WatchedEvent) -> None:
         # kazoo fires every watch with NONE when the connection is lost; those are set again.
-        if life == self._lives and event.type in _CHANGES:
-            self._fire(armed, _CHANGES[event.type])
+        if life == self._lives and event.type in CHANGES:
+            self._fire(armed, CHANGES[event.type])
 
     def _fire(self, armed: _Armed, change: WatchEvent) -> None:
         if armed in self._armed:

@@ -1,0 +1,136 @@
+"""Refuses nodes of the store that somebody without the brokers' login may have written.
+
+Everyone who may change a node may delete its children and create others in their place, whatever their
+ACLs are. So with `zookeeper.set.acl` a broker that starts looks at the ACLs of what it trusts, and of
+the root of the cluster.
+"""
+
+import hmac
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+from headwater.broker.callbacks import wait_for_reply
+from headwater.broker.registration import JoinError
+from headwater.controller.store.metadata_store import (
+    ANY_VERSION,
+    READ,
+    Acl,
+    AclAndStat,
+    AclReader,
+    StoreError,
+    StoreFailure,
+    Znode,
+)
+from headwater.controller.store.znodes import CLUSTER_SECRET, FIRST_USERS, TIME_PREFIX
+
+log = logging.getLogger(__name__)
+
+_STRANGERS = ("world", "ip")
+"""Schemes that prove nothing that only brokers know."""
+_HIDDEN_NAMES = ("digest",)
+"""Schemes in which nobody can give a node to the brokers without knowing their password."""
+
+
+async def refuse_foreign_nodes(store: AclReader, chroot: str, secret: bytes) -> None:
+    """Raise JoinError unless the secret, and the note of the first users, are the brokers' own.
+
+    `secret` is what was read before. A root that others may change is a warning.
+    """
+    own = await _own_names(store)
+    root_is_open = await _root_is_open(store, chroot)
+    for path in (CLUSTER_SECRET, FIRST_USERS):
+        node, acl = await _node_and_acl(store, path)
+        if node is None:
+            continue
+        others = [one for one in acl if (one.scheme, one.identity) not in own]
+        if others:
+            raise JoinError(_foreign_text(path, chroot, f"lets {_named(others)} use {path}"))
+        if root_is_open and any(one.scheme not in _HIDDEN_NAMES for one in acl):
+            raise JoinError(
+                f"ZooKeeper lets everyone change {chroot or '/'}, where anybody can give {path} to the "
+                f"name of the brokers' certificate: {_how_to_close(chroot)}; if the node may be "
+                "another's, delete it and restart all brokers"
+            )
+        if path != FIRST_USERS and not hmac.compare_digest(node.data, secret.hex().encode()):
+            raise JoinError(_foreign_text(path, chroot, f"had another {path} a moment ago"))
+
+
+async def _own_names(store: AclReader) -> set[tuple[str, str]]:
+    """The names to which a node of this broker belongs: those of its login and its certificate."""
+    while True:
+        try:
+            made = partial(store.create, TIME_PREFIX, b"", ephemeral=True, sequential=True)
+            path = await wait_for_reply(made)
+            found: AclAndStat = await wait_for_reply(partial(store.acl, path))
+        except StoreError as failure:
+            # A node whose creation has an unknown outcome ends with the session.
+            if failure.kind not in (StoreFailure.CONNECTION_LOSS, StoreFailure.NO_NODE):
+                raise
+            continue
+        store.delete(path, ANY_VERSION, lambda _: None)
+        return {(one.scheme, one.identity) for one in found.acl if one.scheme not in _STRANGERS}
+
+
+async def _root_is_open(store: AclReader, chroot: str) -> bool:
+    try:
+        root: AclAndStat = await wait_for_reply(partial(store.acl, "/"))
+    except StoreError as refusal:
+        if refusal.kind is not StoreFailure.NOT_AUTHORIZED:
+            raise
+        return False  # its owner, who is not the world, keeps it to himself
+    others = [one for one in root.acl if one.scheme in _STRANGERS and one.permissions & ~READ]
+    if others:
+        log.warning(
+            "zookeeper.set.acl=true, but ZooKeeper lets %s change %s, and so delete and replace nodes "
+            "of the brokers: %s",
+            _named(others),
+            chroot or "/",
+            _how_to_close(chroot),
+        )
+    return bool(others)
+
+
+async def _node_and_acl(store: AclReader, path: str) -> tuple[Znode | None, tuple[Acl, ...]]:
+    """A node and the ACL of this very node, not of one that has replaced it since."""
+    while True:
+        try:
+            node: Znode = await wait_for_reply(partial(store.get, path))
+            found: AclAndStat = await wait_for_reply(partial(store.acl, path))
+        except StoreError as failure:
+            if failure.kind is not StoreFailure.NO_NODE:
+                raise
+            return None, ()
+        if found.stat.czxid == node.stat.czxid:
+            return node, found.acl
+
+
+def _foreign_text(path: str, chroot: str, found: str) -> str:
+    whole = chroot + path
+    then = "restart all brokers"
+    if path == FIRST_USERS:
+        then = "remove from sasl.scram.users.file who shall not come back"
+    return (
+        f"ZooKeeper {found}, so somebody without the login of the brokers may have written it. "
+        f"If zookeeper.set.acl=true is new here, type `setAcl {whole} auth::cdrwa` in zkCli.sh after "
+        "`addauth digest USER:PASSWORD`, and start again. Otherwise "
+        f"{_how_to_close(chroot)}; then `delete {whole}` and {then}"
+    )
+
+
+def _how_to_close(chroot: str) -> str:
+    command = (
+        f"type `setAcl {chroot or '/'} auth::cdrwa,world:anyone:r` in zkCli.sh after `addauth`"
+    )
+    if chroot:
+        return command
+    return f"{command}, or give the brokers a path of their own (zookeeper.connect=HOST:PORT/PATH)"
+
+
+def _named(others: Iterable[Acl]) -> str:
+    """Who they are, without the hashes of passwords."""
+    names = [
+        "everyone" if one.scheme == "world" else f"{one.scheme}:{one.identity.partition(':')[0]}"
+        for one in others
+    ]
+    return ", ".join(dict.fromkeys(names))
