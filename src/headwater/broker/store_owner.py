@@ -28,17 +28,16 @@ log = logging.getLogger(__name__)
 
 _STRANGERS = ("world", "ip")
 """Schemes that prove nothing that only brokers know."""
-_HIDDEN_NAMES = ("digest",)
-"""Schemes in which nobody can give a node to the brokers without knowing their password."""
 
 
 async def refuse_foreign_nodes(store: AclReader, chroot: str, secret: bytes) -> None:
     """Raise JoinError unless the secret, and the note of the first users, are the brokers' own.
 
-    `secret` is what was read before. A root that others may change is a warning.
+    `secret` is what was read before. A root that others may change is a warning; where brokers log in
+    with a certificate, anybody can give a node below such a root to the certificate's name.
     """
     own = await _own_names(store)
-    root_is_open = await _root_is_open(store, chroot)
+    await _warn_of_open_root(store, chroot)
     for path in (CLUSTER_SECRET, FIRST_USERS):
         node, acl = await _node_and_acl(store, path)
         if node is None:
@@ -46,12 +45,6 @@ async def refuse_foreign_nodes(store: AclReader, chroot: str, secret: bytes) -> 
         others = [one for one in acl if (one.scheme, one.identity) not in own]
         if others:
             raise JoinError(_foreign_text(path, chroot, f"lets {_named(others)} use {path}"))
-        if root_is_open and any(one.scheme not in _HIDDEN_NAMES for one in acl):
-            raise JoinError(
-                f"ZooKeeper lets everyone change {chroot or '/'}, where anybody can give {path} to the "
-                f"name of the brokers' certificate: {_how_to_close(chroot)}; if the node may be "
-                "another's, delete it and restart all brokers"
-            )
         if path != FIRST_USERS and not hmac.compare_digest(node.data, secret.hex().encode()):
             raise JoinError(_foreign_text(path, chroot, f"had another {path} a moment ago"))
 
@@ -72,13 +65,13 @@ async def _own_names(store: AclReader) -> set[tuple[str, str]]:
         return {(one.scheme, one.identity) for one in found.acl if one.scheme not in _STRANGERS}
 
 
-async def _root_is_open(store: AclReader, chroot: str) -> bool:
+async def _warn_of_open_root(store: AclReader, chroot: str) -> None:
     try:
         root: AclAndStat = await wait_for_reply(partial(store.acl, "/"))
     except StoreError as refusal:
         if refusal.kind is not StoreFailure.NOT_AUTHORIZED:
             raise
-        return False  # its owner, who is not the world, keeps it to himself
+        return  # its owner, who is not the world, keeps it to himself
     others = [one for one in root.acl if one.scheme in _STRANGERS and one.permissions & ~READ]
     if others:
         log.warning(
@@ -88,7 +81,6 @@ async def _root_is_open(store: AclReader, chroot: str) -> bool:
             chroot or "/",
             _how_to_close(chroot),
         )
-    return bool(others)
 
 
 async def _node_and_acl(store: AclReader, path: str) -> tuple[Znode | None, tuple[Acl, ...]]:

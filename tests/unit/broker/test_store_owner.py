@@ -121,13 +121,6 @@ def test_a_root_that_others_may_change_is_a_warning(chroot, advice, caplog):
     assert advice in line
 
 
-def test_below_an_open_root_the_name_of_a_certificate_proves_nothing():
-    with pytest.raises(
-        JoinError, match=r"everyone change /kafka, where anybody .*: type `setAcl /kafka "
-    ):
-        check(Store(OPEN_ACL, (CERTIFICATE,), own=CERTIFICATE))
-
-
 def test_a_secret_that_was_replaced_since_it_was_read_is_refused():
     with pytest.raises(JoinError, match=f"had another {CLUSTER_SECRET} a moment ago"):
         check(Store((OWN,), (OWN,)), secret=b"planted")
