@@ -269,6 +269,8 @@ def test_brokers_serve_over_tls_and_refuse_a_server_that_nobody_they_trust_has_s
         "zookeeper.ssl.keystore.location": f"{certificates}/broker.pem",
         "zookeeper.ssl.truststore.location": f"{certificates}/authority.pem",
         "zookeeper.set.acl": "true",
+        # The first handshakes of a server that has just started take long on a busy machine.
+        "zookeeper.session.timeout.ms": "10000",
     }
 
     def another(**changed: str) -> Broker:
