@@ -27,6 +27,7 @@ from headwater.log.compaction.jobs import (
     encode_job,
 )
 from headwater.log.compaction.report import FILE_NAME, write_report
+from headwater.log.descriptors import EXHAUSTED
 from headwater.log.folders import name_of
 from headwater.model import INTERNAL_TOPICS, TopicPartition
 from headwater.replication.cleaning import CleaningLimits, ReplicaCleaning
@@ -45,7 +46,7 @@ RETRY_MS = 60_000
 MOST_DEATHS = 3
 """A log over which as many workers died in a row is set aside."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+_LACKING = EXHAUSTED | {errno.ENOMEM, errno.EAGAIN}
 """The machine lacks open files or memory, as it may not for long."""
 _MIB = 1 << 20
 
@@ -391,7 +392,7 @@ class LogCleaner:
 
     def _is_passing(self, replica: Replica, failure: Exception) -> bool:
         """Return whether the machine lacked something; the log is then tried again later."""
-        lacking = getattr(failure, "errno", None) in _EXHAUSTED
+        lacking = getattr(failure, "errno", None) in _LACKING
         if lacking or isinstance(failure, MemoryError):
             at = replica.topic_partition
             self._retry_later(at)

@@ -60,7 +60,7 @@ def handle_api_versions(
         software = (body.client_software_name, body.client_software_version)
         if not all(map(_SOFTWARE.match, software)):
             return ApiVersionsResponse(error_code=E.INVALID_REQUEST)
-        name, version = (part[:MOST_LETTERS] for part in software)  # strangers may send megabytes
+        name, version = (part[:MOST_LETTERS] for part in software)
         request.connection.client_software = name, version
     is_broker = request.connection.principal.kind == BROKER
     return ApiVersionsResponse(

@@ -61,15 +61,6 @@ class IdPattern:
         self._steps: dict[tuple[frozenset[int], str, bool], frozenset[int]] = {}
         self._kept = 0
 
-    def matches(self, text: str) -> bool:
-        """Return whether the whole text matches."""
-        steps = self.match_in_turns(text)
-        try:
-            while True:
-                next(steps)
-        except StopIteration as end:
-            return bool(end.value)
-
     def match_in_turns(self, text: str) -> Generator[None, None, bool]:
         """Return whether the whole text matches; yield now and then, so that others get a turn."""
         if not text:
