@@ -46,7 +46,7 @@ def kafka_topics(java: JavaTools, broker: BrokerUnderTest) -> None:
     assert "cleanup.policy=compact" in told
     assert re.search(r"TopicId: [\w-]{22}\b", told), "a topic has an id"
     for flag in ("--under-replicated-partitions", "--unavailable-partitions"):
-        assert name not in java.run("kafka-topics", "--describe", flag).stdout
+        assert not java.run("kafka-topics", "--describe", flag, "--topic", name).stdout.strip()
     java.grow_topic(name, 5)
     eventually(lambda: len(java.describe_topic(name)) == 5)
     java.run("kafka-topics", "--delete", "--topic", f"{name[:-1]}.*")
