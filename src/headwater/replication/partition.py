@@ -119,10 +119,15 @@ class Partition:
         replicas: Sequence[int],
         isr: Sequence[int],
     ) -> None:
-        """The controller made another replica the leader; `leader` may be NO_LEADER."""
+        """The controller made another replica the leader; `leader` may be NO_LEADER.
+
+        In an epoch that was known, only the in-sync set has changed. What the leader sent then still
+        counts for what is about to be written, and it sends the same mark only once.
+        """
+        if leader_epoch != self.leader_epoch or self.role is not Role.FOLLOWER:
+            self.leader_high_watermark = 0
         self.role, self.leader = Role.FOLLOWER, leader
         self.followers = {}
-        self.leader_high_watermark = 0
         self._apply_state(leader_epoch, partition_epoch, replicas, isr)
 
     def _apply_state(

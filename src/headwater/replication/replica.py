@@ -414,8 +414,7 @@ class Replica:
                 case AdvanceHW():
                     if self._committing:
                         self._complete_committed()
-                    if self.watchers:
-                        self.wake_watchers()
+                    self.wake_watchers()  # followers too: nothing else may ever tell them the mark
                     self.host.high_watermark_advanced(self)
                 case ProposeIsr():
                     self.host.propose_isr(self, effect)

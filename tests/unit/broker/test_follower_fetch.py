@@ -151,6 +151,20 @@ def test_a_fetch_looks_only_at_partitions_with_news_and_counts_for_all(live, cli
     assert (row.high_watermark, watch.pending()) == (1, [])
 
 
+def test_a_quiet_follower_hears_of_a_high_watermark_that_another_follower_moved(live, client, led):
+    """After a failover nothing else would ever tell it, and consumers may read from it (KIP-392)."""
+    topic, other = led.topic_partition.topic, FOLLOWER + 1
+    three = (live.context.node_id, FOLLOWER, other)
+    live.on_loop(lambda: led.partition.led(0, led.leader_epoch, 2, three, three, 0))
+    session = Session(live, client, led)
+    assert client.produce(topic, batch(b"one"), acks=1).error_code == 0
+    assert session.fetch(1) == next(iter(led.end_watchers)).pending() == []
+    live.on_loop(lambda: led.carry_out(led.partition.follower_fetched(0, other, 1, 0)))
+    (row,) = session.fetch()
+    assert row.high_watermark == 1
+    assert session.fetch() == []
+
+
 def test_a_follower_that_registered_again_is_known_by_its_new_epoch_in_quiet_partitions(
     live, client, led
 ):

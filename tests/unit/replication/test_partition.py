@@ -96,6 +96,23 @@ def test_a_followers_mark_is_bounded_by_its_own_log():
     assert partition.leader_hw_received(100) == (AdvanceHW(4),)
 
 
+def test_a_change_of_the_in_sync_set_forgets_no_mark_of_the_leader():
+    """The leader sends each mark once, and this replica may be about to write what it covers."""
+    partition = Partition(2, LAG_MS, 1)
+    partition.followed(1, 5, 0, (1, 2, 3), (1, 2))
+    assert partition.leader_hw_received(10) == ()
+    partition.followed(1, 5, 1, (1, 2, 3), (1, 2, 3))
+    assert list(partition.appended(0, 10)) == [AdvanceHW(10)]
+
+
+def test_another_epoch_forgets_the_mark_of_the_leader_before():
+    partition = Partition(2, LAG_MS, 1)
+    partition.followed(1, 5, 0, (1, 2, 3), (1, 2))
+    partition.leader_hw_received(10)
+    partition.followed(3, 6, 1, (1, 2, 3), (2, 3))
+    assert list(partition.appended(0, 10)) == []
+
+
 def test_b23_truncation_takes_the_mark_along():
     partition = Partition(2, LAG_MS, 1)
     partition.followed(1, 5, 0, (1, 2), (1, 2))
