@@ -326,7 +326,7 @@ class ClusterRun:
             loop.resume()
 
     def _until_well(self) -> None:
-        """L1: every partition has a leader, and all its replicas are in sync."""
+        """L1: every partition has a leader, all its replicas are in sync and know what is committed."""
         self._until(self._well, HEAL_LIMIT_S, lambda: f"L1: {self._illness()}")
 
     def _well(self) -> bool:
@@ -336,7 +336,7 @@ class ClusterRun:
         down = [node.host for node in self._cluster.nodes if not node.serving]
         if down:
             return [f"{host} does not serve" for host in down]
-        return self.view.unwell()
+        return self.view.unwell() or self._logs.unmarked()
 
     def _stop_all(self) -> None:
         for node in self._cluster.nodes:

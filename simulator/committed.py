@@ -159,6 +159,27 @@ class CommittedLogs:
         """Return where the committed part of each partition ends."""
         return {key: books.end for key, books in self._committed.items()}
 
+    def unmarked(self) -> list[str]:
+        """Return the followers whose high watermark is not that of their leader."""
+        replicas = [
+            (node, replica)
+            for node in self._nodes.values()
+            if node.life is not None
+            for partitions in node.life.broker.context.replicas._topics.values()
+            for replica in partitions.values()
+        ]
+        marks = {
+            (replica.topic_id, replica.topic_partition): replica.high_watermark
+            for _, replica in replicas
+            if replica.partition.role is Role.LEADER
+        }
+        return [
+            f"{node.host} has {at} committed up to {replica.high_watermark}, its leader up to {mark}"
+            for node, replica in replicas
+            if (mark := marks.get((replica.topic_id, at := replica.topic_partition))) is not None
+            and mark != replica.high_watermark
+        ]
+
     def look(self, host: str) -> None:
         """Check what an event of this broker changed."""
         node = self._nodes.get(host)
