@@ -162,7 +162,9 @@ def kafka_get_offsets(java: JavaTools, broker: BrokerUnderTest) -> None:
     told = java.run("kafka-get-offsets", "--topic-partitions", f"{topic}:1").stdout
     assert told.split() == [f"{topic}:1:10"]
     # A pattern: every topic there is includes those that the cells beside this one delete.
-    told = java.run("kafka-get-offsets", "--exclude-internal-topics", "--topic", f"{topic}.*").stdout
+    told = java.run(
+        "kafka-get-offsets", "--exclude-internal-topics", "--topic", f"{topic}.*"
+    ).stdout
     assert told.split() == [f"{topic}:0:10", f"{topic}:1:10"]
 
 
