@@ -194,6 +194,9 @@ class SimFiles:
         file.truncate(size)
         file.modified_ms = self._clock.wall_ms()
 
+    def write_back(self, fd: int) -> None:
+        """Do nothing: it makes nothing durable."""
+
     def fdatasync(self, fd: int) -> None:
         """Make the bytes durable."""
         self._check_alive()

@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable, Sequence
 
 from headwater.errors import KafkaError
+from headwater.log.flushing import is_data_enough, mark_synced, unsynced
 from headwater.log.log_dir import LogDir
 from headwater.log.partition_log import PartitionLog
 from headwater.log.presence import LogRemoved
@@ -88,6 +89,8 @@ class Play:
         self._cluster = Cluster({}, SETTINGS, {})
         self._ids = SimRandomness(stream(seed, "topics"))
         self.checker = ImageChecker(self._cluster, self._clock, stream(seed, "images"), most_images)
+        # In one play of five, most flushes are syncs of the data alone.
+        self._syncs = seed % 5 == 1
         self._disk = Disk()
         for path in DIRS:
             self._disk.make_folders(path)
@@ -283,6 +286,9 @@ class Play:
     def _flush_log(self, model: LogModel, log: PartitionLog) -> None:
         if self._mover.is_held(model.at):
             return
+        if self._syncs and is_data_enough(log):
+            self._sync_log(model, log)
+            return
         work = log.unflushed()
         if work is None:
             return
@@ -299,6 +305,21 @@ class Play:
         if not log.presence.removed:
             log.mark_flushed(work)
             model.durable = max(model.durable, log.recovery_point)
+
+    def _sync_log(self, model: LogModel, log: PartitionLog) -> None:
+        """Do what acknowledgments wait for with `flush.messages`."""
+        work = unsynced(log)
+        if work is None:
+            return
+        try:
+            self._meanwhile()
+            work.run()
+            self._meanwhile()
+        finally:
+            work.close()
+        if not log.presence.removed:
+            mark_synced(log, work)
+            model.durable = max(model.durable, log.synced_end)
 
     def _meanwhile(self, *, checkpointing: bool = False) -> None:
         """Do something else while a file thread works."""

@@ -117,6 +117,9 @@ class FlushWork:
             with self._presence:
                 self._remove_old_snapshots()
 
+    def close(self) -> None:
+        """Do nothing: `run` has closed its files."""
+
     def mark_saved(self) -> None:
         """Mark the index entries as saved. For the owner's thread."""
         for index, start, data in self._entries:
@@ -147,9 +150,59 @@ class FlushWork:
             # Retention has dropped the segment in the meantime.
             return
         try:
+            self._files.write_back(fd)
             self._files.fdatasync(fd)
         finally:
             self._files.close(fd)
+
+
+class DataSync:
+    """A sync of what was appended to the active segment: one call on a file thread.
+
+    It leaves out everything that a start can do without, as long as the recovery point does not move.
+    """
+
+    __slots__ = ("_fd", "_files", "end_offset", "syncing", "truncations")
+
+    def __init__(self, log: "PartitionLog") -> None:
+        self._files = log.segments.files
+        # Not that of the segment, which may be closed during the sync.
+        self._fd = self._files.open(log.segments.active.path)
+        self.end_offset = log.log_end_offset
+        self.truncations = log.truncations
+        self.syncing = True
+
+    def run(self) -> None:
+        """Sync. After an OSError the log must go offline: pages may be lost."""
+        self._files.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Close the file. For the owner's thread."""
+        self._files.close(self._fd)
+
+
+def unsynced(log: "PartitionLog") -> DataSync | None:
+    """Return the work of a sync: run it on a file thread, then pass it to `mark_synced`."""
+    return DataSync(log) if log.synced_end < log.log_end_offset else None
+
+
+def mark_synced(log: "PartitionLog", work: DataSync) -> None:
+    """Advance the end of the data on the disk to where the log ended when `work` was collected."""
+    if work.truncations == log.truncations:
+        log.synced_end = max(log.synced_end, work.end_offset)
+
+
+def is_data_enough(log: "PartitionLog") -> bool:
+    """Return whether a sync of the active segment's data makes everything appended durable.
+
+    A segment's name and the start of a leader epoch must be on the disk too, which a flush syncs.
+    """
+    epochs = log.epochs
+    return not (
+        log.recovery_point <= log.segments.active.base_offset
+        or epochs.unsynced
+        or epochs.worth_saving(log.log_end_offset)
+    )
 
 
 def save_checksums(

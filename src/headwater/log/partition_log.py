@@ -52,7 +52,7 @@ class PartitionLog:
         "_dirty_since_ms", "_unflushed_from", "checkpointed", "checkpointed_at", "cleaned_end",
         "cleaning", "directory", "epochs", "log_end_offset",
         "log_start_offset", "note_number", "noted_start", "presence", "producers", "recovery_point", "segments", "snapshot_at",
-        "snapshot_offset", "snapshots", "staging", "stored_start", "topic_id", "topic_partition",
+        "snapshot_offset", "snapshots", "staging", "stored_start", "synced_end", "topic_id", "topic_partition",
         "truncation_limit", "truncations",
     )  # fmt: skip
 
@@ -77,7 +77,8 @@ class PartitionLog:
         if state.failure is not None:
             self.staging.fail(state.failure)
         segments.on_damage = self.staging.fail
-        self.recovery_point = state.recovery_point
+        # A start trusts what is below; the data alone is on the disk up to `synced_end`.
+        self.recovery_point = self.synced_end = state.recovery_point
         # The recovery point that the checkpoint file has: snapshots from there on are still needed.
         self.checkpointed = state.recovery_point
         # The log start that the checkpoint file has.
@@ -148,8 +149,8 @@ class PartitionLog:
     ) -> None:
         """Stage what the leader of `leader_epoch` sent, with its offsets and epochs.
 
-        A batch cut off at the end is ignored. A batch that is damaged, does not follow the last
-        one, or has an epoch out of order raises CORRUPT_MESSAGE; those before it stay staged.
+        A batch cut off at the end is ignored. One that is damaged, does not follow the last one, or
+        has an epoch out of order raises CORRUPT_MESSAGE; those before it stay staged.
         Staging stops before a batch that begins an epoch: the caller first writes what is staged,
         then saves `epochs` (`must_be_saved`), and then stages the batch.
         """
@@ -177,8 +178,7 @@ class PartitionLog:
     def _make_room(self, base: int) -> None:
         """Move the empty active segment if it cannot hold `base`: its offsets span at most 2^31."""
         expected = self.staging.end_offset
-        active = self.segments.active
-        if expected == active.base_offset and base - expected > MAX_RELATIVE_OFFSET:
+        if expected == self.segments.active.base_offset and base - expected > MAX_RELATIVE_OFFSET:
             # Compaction left a gap that is too wide for the empty active segment.
             if len(self.segments) == 1:
                 self.truncate_fully(base)
@@ -352,9 +352,9 @@ class PartitionLog:
         if self.noted_start > offset:
             truncation_note.lower_start_note(self.segments.files, self.directory, offset)
             self.noted_start = offset
-        # Set before the count and the number: a concurrent checkpoint must not pair them with a
-        # higher point.
+        # First, as a concurrent checkpoint must not pair a new count or number with a higher point.
         self.recovery_point = min(self.recovery_point, offset)
+        self.synced_end = min(self.synced_end, offset)
         self.truncations += 1
         self.note_number = number
         self.segments.unsaved_from = 0
@@ -366,6 +366,7 @@ class PartitionLog:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.cleaned_end = min(self.cleaned_end, offset)
         self.recovery_point = min(self.recovery_point, offset)
+        self.synced_end = min(self.synced_end, offset)
         self._unflushed_from = min(self._unflushed_from, self.size)
         remove_snapshots(self.segments.files, self.directory, above=offset)
         self.snapshot_offset = -1
@@ -483,6 +484,7 @@ class PartitionLog:
             return
         work.mark_saved()
         self.recovery_point = max(self.recovery_point, work.end_offset)
+        self.synced_end = max(self.synced_end, self.recovery_point)
         self.remove_stale_note()
         self.segments.release_flushed(work.first_offset)
 

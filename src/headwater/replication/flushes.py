@@ -1,24 +1,28 @@
 """The flushes of a replica's log, and the end of the log that may be acknowledged.
 
 If `flush.messages` is N, a write is visible and acknowledged only once fewer than N records are unflushed.
-Otherwise the page cache is enough, and housekeeping flushes later. Only one flush runs at a time: the
+Otherwise the page cache is enough, and housekeeping flushes later. Acknowledgments wait for a sync of the
+data alone; a flush, which moves the recovery point, has more to write. Only one of both runs at a time: the
 older of two could end last and undo the newer. After a failed sync the same data is never synced again,
 because the kernel may have dropped the pages.
 """
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.errors import E, KafkaError
 from headwater.log.descriptors import EXHAUSTED
-from headwater.log.flushing import FlushWork
+from headwater.log.flushing import DataSync, FlushWork, is_data_enough, mark_synced, unsynced
 from headwater.seams.tasks import Lane
 
 if TYPE_CHECKING:
     from headwater.replication.replica import Replica
 
 log = logging.getLogger("headwater.server")
+
+T = TypeVar("T", FlushWork, DataSync)
 
 
 class Flushes:
@@ -45,9 +49,9 @@ class Flushes:
         end = partition_log.log_end_offset
         if not self._replica.policy.sync_acks:
             return end
-        flushed = partition_log.recovery_point
-        if end - flushed >= partition_log.settings.flush_messages:
-            return max(flushed, min(self.completed_end, end))
+        synced = partition_log.synced_end
+        if end - synced >= partition_log.settings.flush_messages:
+            return max(synced, min(self.completed_end, end))
         return end
 
     @property
@@ -84,13 +88,23 @@ class Flushes:
             self._end_flush()
         return work
 
-    # -- flushes that acknowledgements wait for
+    # -- flushes and syncs that acknowledgements wait for
 
     def flush(self) -> None:
         """Flush on a file thread, unless a flush is under way."""
-        replica = self._replica
+        self._run(self._replica.log.unflushed, self.flushed)
+
+    def sync(self) -> None:
+        """Sync the appended data, unless a flush is under way; flush if the data is not enough."""
+        partition_log = self._replica.log
+        if is_data_enough(partition_log):
+            self._run(partial(unsynced, partition_log), self._synced)
+        else:
+            self.flush()
+
+    def _run(self, collect: Callable[[], T | None], succeeded: Callable[[T], None]) -> None:
         try:
-            work = None if self.flushing else replica.log.unflushed()
+            work = None if self.flushing else collect()
         except OSError as failure:
             self.failed(None, failure)
             return
@@ -99,25 +113,33 @@ class Flushes:
         self.flushing = True
 
         def done(_: object, failure: Exception | None) -> None:
+            work.close()
             if failure is not None:
                 self.failed(work, failure)
             else:
-                self.flushed(work)
+                succeeded(work)
 
-        replica.host.off_loop(work.run, done, Lane.FLUSH)
+        self._replica.host.off_loop(work.run, done, Lane.FLUSH)
 
     def flushed(self, work: FlushWork) -> None:
-        """Handle a successful flush: complete waiters, and flush later writes."""
+        """Handle a successful flush: complete waiters, and sync later writes."""
         self._end_flush()
-        replica = self._replica
-        if replica.log.presence.removed:
-            return
-        replica.log.mark_flushed(work)
-        replica.complete_durable()
-        if self.behind:
-            self.flush()
+        if not self._replica.log.presence.removed:
+            self._replica.log.mark_flushed(work)
+            self._complete()
 
-    def failed(self, work: FlushWork | None, failure: Exception) -> None:
+    def _synced(self, work: DataSync) -> None:
+        self._end_flush()
+        if not self._replica.log.presence.removed:
+            mark_synced(self._replica.log, work)
+            self._complete()
+
+    def _complete(self) -> None:
+        self._replica.complete_durable()
+        if self.behind:
+            self.sync()
+
+    def failed(self, work: FlushWork | DataSync | None, failure: Exception) -> None:
         """Handle a failed flush: nothing more is durable, and no waiter completes.
 
         A disk error takes the log dir offline or marks it full. If no file descriptor was available,

@@ -364,7 +364,7 @@ class Replica:
                 self.complete_durable()
             return
         if self.policy.sync_acks and self.flushes.behind:
-            self.flushes.flush()
+            self.flushes.sync()
         self.complete_durable()
 
     def complete_durable(self) -> None:

@@ -59,6 +59,9 @@ class Files(Protocol):
     def truncate(self, fd: int, size: int) -> None:
         """Cut or extend (with zeros) to `size`."""
 
+    def write_back(self, fd: int) -> None:
+        """Begin what `fdatasync` does with much new data, so that appends meanwhile wait less."""
+
     def fdatasync(self, fd: int) -> None:
         """Return when the file's data is on the disk."""
 
@@ -166,12 +169,15 @@ class OsFiles:
         """Cut or extend to `size`."""
         os.ftruncate(fd, size)
 
-    def fdatasync(self, fd: int) -> None:
-        """Flush the data and its size; write large files back first, so that appends wait less."""
+    def write_back(self, fd: int) -> None:
+        """Write the dirty pages of a large file in pieces."""
         if os.fstat(fd).st_size >= LARGE_FILE:
             from headwater.seams.writeback import write_back
 
             write_back(fd)
+
+    def fdatasync(self, fd: int) -> None:
+        """Flush the data and its size."""
         os.fdatasync(fd)
 
     def sync_dir(self, path: str) -> None:

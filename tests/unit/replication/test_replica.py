@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from headwater.errors import E, KafkaError
+from headwater.log.flushing import mark_synced, unsynced
 from headwater.records.batch import batches
 from headwater.records.record import decode_records
 from headwater.records.rewrite import HEAVY_COUNT, HEAVY_OUTPUT
@@ -393,6 +394,64 @@ def test_one_flush_at_a_time_serves_all_that_came_meanwhile(syncing):
     syncing.host.run_off()
     assert [pending.ends for pending in later] == [["done"]] * 3
     assert not syncing.host.off
+
+
+def test_acknowledgments_wait_for_the_data_alone_once_the_segment_was_flushed(syncing, monkeypatch):
+    """Every call of a file thread waits for the GIL: a flush for each tick took ten times as long."""
+    syncing.append(batch())
+    syncing.host.end_tick()
+    syncing.host.run_off()
+    log = syncing.replica.log
+    assert log.recovery_point == 1, "the first flush also has the segment's name and the epoch"
+    calls = []
+    monkeypatch.setattr(syncing.files, "fdatasync", lambda fd: calls.append("fdatasync"))
+    monkeypatch.setattr(syncing.files, "sync_dir", lambda path: calls.append("folder"))
+    pending = syncing.append(batch())
+    syncing.host.end_tick()
+    syncing.host.run_off()
+    assert pending.ends == ["done"]
+    assert calls == ["fdatasync"]
+    assert (log.recovery_point, log.synced_end) == (1, 2)
+    assert log.flush_due(0, 0), "housekeeping moves the recovery point"
+    syncing.replica.flushes.flush()
+    syncing.host.run_off()
+    assert log.recovery_point == 2
+    assert "folder" in calls
+
+
+@pytest.mark.parametrize("change", ["a roll", "an epoch that is not on the disk"])
+def test_acknowledgments_wait_for_a_flush_if_the_data_alone_is_not_enough(syncing, change):
+    log = syncing.replica.log
+    for _ in range(2):
+        syncing.append(batch())
+        syncing.host.end_tick()
+        syncing.host.run_off()
+    assert (log.recovery_point, log.synced_end) == (1, 2)
+    if change == "a roll":
+        log.roll(NOW)
+    else:
+        log.epochs.unsynced = True
+    pending = syncing.append(batch())
+    syncing.host.end_tick()
+    syncing.host.run_off()
+    assert pending.ends == ["done"]
+    assert log.recovery_point == 3
+
+
+def test_a_sync_that_began_before_a_truncation_does_not_count(syncing):
+    for _ in range(2):
+        syncing.append(batch())
+        syncing.host.end_tick()
+        syncing.host.run_off()
+    log = syncing.replica.log
+    syncing.append(batch())
+    syncing.host.end_tick()
+    work = unsynced(log)
+    work.run()
+    log.truncate_to(1)
+    mark_synced(log, work)
+    work.close()
+    assert log.synced_end == 1
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -30,13 +30,13 @@ def pieces(monkeypatch):
 
 def test_whole_pieces_are_written_once_and_the_rest_is_left_to_the_sync(fd, pieces):
     OsFiles().truncate(fd, 3 * PIECE + 5)
-    OsFiles().fdatasync(fd)
+    OsFiles().write_back(fd)
     assert pieces == [(0, PIECE), (PIECE, PIECE), (2 * PIECE, PIECE)]
 
 
-def test_small_files_are_only_synced(fd, pieces):
+def test_small_files_are_left_to_the_sync(fd, pieces):
     OsFiles().truncate(fd, LARGE_FILE - 1)
-    OsFiles().fdatasync(fd)
+    OsFiles().write_back(fd)
     assert pieces == []
 
 
@@ -64,8 +64,8 @@ def test_an_error_of_the_disk_is_raised_and_a_missing_call_is_not(fd, monkeypatc
     monkeypatch.setattr(writeback, "_sync_file_range", fail)
     OsFiles().truncate(fd, PIECE)
     with pytest.raises(OSError, match="Input/output error"):
-        OsFiles().fdatasync(fd)
-    OsFiles().fdatasync(fd)
+        OsFiles().write_back(fd)
+    OsFiles().write_back(fd)
 
 
 def test_the_kernel_takes_the_call(fd):
