@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 NICENESS = 10
+AUTOGROUP = "/proc/self/autogroup"
 
 
 class WorkerDied(Exception):
@@ -93,7 +94,7 @@ class _ProcessWorker:
 
 def serve_requests(answers: Callable[[bytes, float], Iterator[bytes]]) -> None:
     """Answer the requests of the parent process, in a worker; the process ends with its stdin."""
-    os.nice(NICENESS)
+    _yield_to_others()
     requests: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
     def read() -> None:
@@ -108,6 +109,20 @@ def serve_requests(answers: Callable[[bytes, float], Iterator[bytes]]) -> None:
         for line in answers(request, rate):
             os.write(1, line)
         os.write(1, b"\n")
+
+
+def _yield_to_others() -> None:
+    """Lower the priority of this process, which has a session of its own.
+
+    Linux may share the processor among sessions first (`autogroup` in sched(7)), and then a process's
+    niceness counts only within its session.
+    """
+    os.nice(NICENESS)
+    try:
+        with open(AUTOGROUP, "w") as group:
+            group.write(str(NICENESS))
+    except OSError:
+        return  # this kernel has no such groups
 
 
 def _lines_of(fd: int) -> Iterator[bytes]:

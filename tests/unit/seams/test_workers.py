@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,14 @@ def test_a_worker_answers_one_request_after_the_other(worker):
         worker.begin(b"0" * 200_000 + b"2\n", 500.0)
         answers = [worker.next_answer() for _ in range(3)]
         assert answers == [b"0 500 %d\n" % min(nice, 19), b"1 500 %d\n" % min(nice, 19), None]
+
+
+def test_a_workers_session_yields_too(worker):
+    """Where Linux shares the processor among sessions first, niceness within one changes little."""
+    worker.begin(b"1\n", 500.0)
+    worker.next_answer()
+    group = Path(f"/proc/{worker.pid}/autogroup")
+    assert not group.exists() or group.read_text().endswith(" nice 10\n")
 
 
 def test_a_worker_that_is_killed_is_noticed(worker):
