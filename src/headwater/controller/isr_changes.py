@@ -7,14 +7,15 @@ once its epoch is stored: the next controller would take it for a broker that ha
 
 A follower whose disk is full or has failed proposes an empty set: the stored one without itself. On a
 full disk a replica still has every committed record, so it leaves like any other and may stay eligible
-(KIP-966). What a failed disk has is not known: such a replica is not eligible.
+(KIP-966). What a failed disk has is not known: such a replica is not eligible. A leader with a failed disk
+that is alone in sync proposes an empty set, too: an eligible replica leads then.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from headwater.controller.commands import AlterPartition, IsrAnswer, IsrOutcome, IsrProposal
-from headwater.controller.election import elect
+from headwater.controller.election import elect, surviving_elr
 from headwater.controller.leader_elections import (
     PARTITIONS_PER_STEP,
     LeaderElections,
@@ -23,7 +24,7 @@ from headwater.controller.leader_elections import (
 from headwater.controller.outstanding import Outstanding
 from headwater.controller.state import PartitionRegistration
 from headwater.errors import E
-from headwater.model import ZERO_UUID, TopicPartition
+from headwater.model import NO_LEADER, ZERO_UUID, TopicPartition
 
 ANY_EPOCH = -1
 """An epoch that the leader does not know."""
@@ -94,9 +95,10 @@ class IsrChanges:
             if not proposal.keeps_records:
                 partition.isr = isr  # the leader is not eligible, either
             self._elections.install(at, partition, elected)
-            self._outstanding.report(
-                f"broker {leader} cannot write {at}: broker {partition.leader} leads it now"
-            )
+            led_by = "no live replica has every record, so nobody leads it"
+            if partition.leader != NO_LEADER:
+                led_by = f"broker {partition.leader} leads it now"
+            self._outstanding.report(f"broker {leader} cannot write {at}: {led_by}")
             step.given_up.add(at, partition)
         return _outcome(partition)
 
@@ -132,13 +134,22 @@ class IsrChanges:
         step.add(at, partition)
         return _outcome(partition)
 
+    def _can_do_without(
+        self, leader: int, proposal: IsrProposal, partition: PartitionRegistration, isr: set[int]
+    ) -> bool:
+        """Return whether another replica that has every committed record is left to lead."""
+        if isr:
+            return isr <= set(partition.isr)
+        eligible = set(surviving_elr(partition, self._state)) - {leader}
+        return bool(eligible) and not proposal.keeps_records
+
     def _refusal(self, leader: int, proposal: IsrProposal, partition: PartitionRegistration) -> E:
         if proposal.partition_epoch < partition.version:
             return E.INVALID_UPDATE_VERSION
         isr = {broker for broker, _ in proposal.isr}
         if len(isr) < len(proposal.isr) or not isr <= set(partition.replicas):
             return E.INVALID_REQUEST
-        if leader not in isr and not (isr and isr <= set(partition.isr)):
+        if leader not in isr and not self._can_do_without(leader, proposal, partition, isr):
             return E.INVALID_REQUEST
         if proposal.recovering and (len(isr) > 1 or not partition.recovering):
             return E.INVALID_REQUEST  # after an unclean election the leader recovers once, alone

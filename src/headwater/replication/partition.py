@@ -224,13 +224,14 @@ class Partition:
 
         A follower leaves the in-sync set: records are committed without it. It does not know the set of
         now, so it proposes none (`LEAVE`). A replica whose disk is full `keeps_records`: it may stay
-        eligible until its disk fails, too.
+        eligible until its disk fails, too. Only then does a leader that is alone in sync leave: an
+        eligible replica has what was committed.
         """
         failed_since = self.left_with_records and not keeps_records
         if self.role is Role.NONE or (self.proposed_isr is not None and not failed_since):
             return NOTHING
         isr = LEAVE if self.role is Role.FOLLOWER else self.isr - {self.node_id}
-        if self.role is _LEADER and not isr:
+        if self.role is _LEADER and not isr and (keeps_records or not self.elr):
             return NOTHING
         proposal = self._propose(isr)._replace(keeps_records=keeps_records)
         self.left_with_records = keeps_records

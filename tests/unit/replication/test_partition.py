@@ -175,6 +175,17 @@ def test_a_leader_that_cannot_write_proposes_the_set_without_itself_once():
     assert alone.write_refused(keeps_records=True) == (), "nobody else has it all"
 
 
+def test_a_leader_alone_with_a_failed_disk_leaves_to_an_eligible_replica():
+    partition = leader(replicas=(1, 2, 3), isr=(1, 2))
+    partition.isr_stored(0, (1,), 1, elr=(2,))
+    assert partition.write_refused(keeps_records=True) == (), "it can still serve what it has"
+    empty = ProposeIsr(frozenset(), 5, 1)
+    assert partition.write_refused(keeps_records=False) == [empty]
+    assert partition.write_refused(keeps_records=False) == ()
+    alone = leader(replicas=(1, 2), isr=(1,))
+    assert alone.write_refused(keeps_records=False) == (), "nobody else has it all"
+
+
 def test_a_follower_without_a_disk_leaves_once_and_again_after_it_had_one():
     partition = Partition(2, LAG_MS, 1)
     assert partition.write_refused(keeps_records=False) == (), "it has no replica yet"
