@@ -1,6 +1,7 @@
 """Disks that fail on demand: small real ones, and the real file system with errors put in."""
 
 import errno
+import gc
 import os
 import pathlib
 import subprocess
@@ -9,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 from headwater.seams.files import OsFiles
+from tests.integration.waiting import until
 
 
 class SmallDisk:
@@ -57,8 +59,16 @@ class RealDisk:
         self.mount()
 
     def mount(self) -> None:
-        """Mount it; the test is skipped where that is not allowed."""
+        """Mount it; the test is skipped where that is not allowed.
+
+        Linux takes an unmounted disk away a little later, and gives the next one its state until then.
+        """
+        until(self._is_free, "the disk to be free")
         _run("mount", "-o", "loop", str(self._image), str(self.path))
+
+    def _is_free(self) -> bool:
+        gc.collect()  # a mapped file keeps the disk
+        return not _run("losetup", "-j", str(self._image))
 
     def make_read_only(self) -> None:
         """Do what an error of the file system does with `errors=remount-ro`."""
@@ -73,9 +83,9 @@ class RealDisk:
             self.unmount()
 
 
-def _run(*command: str) -> None:
+def _run(*command: str) -> bytes:
     try:
-        subprocess.run(command, check=True, capture_output=True)
+        return subprocess.run(command, check=True, capture_output=True).stdout
     except (OSError, subprocess.CalledProcessError) as refused:
         pytest.skip(f"no disks can be mounted here: {refused}")
 
