@@ -94,7 +94,8 @@ class Scheduler:
         self.after_event: Callable[[str], None] = lambda _: None
         """Called with the host after every event, to check invariants."""
         self._running: SimLoop | None = None
-        self._ready: deque[SimHandle] = deque()
+        self.ready: deque[SimHandle] = deque()
+        """What runs in this instant, in this order."""
         self._timers: list[tuple[int, int, SimHandle]] = []
         self._sequence = 0
         self._numbers = 0
@@ -103,10 +104,6 @@ class Scheduler:
         """Return a number for a future or task, in the order of creation."""
         self._numbers += 1
         return self._numbers
-
-    def add_ready(self, handle: SimHandle) -> None:
-        """Run it in this instant, after all ready callbacks."""
-        self._ready.append(handle)
 
     def add_timer(self, at_us: int, handle: SimHandle) -> None:
         """Run it at that time; equal times run in the order of their addition."""
@@ -119,15 +116,11 @@ class Scheduler:
         All events of an instant run before `done` is called.
         """
         until_us = self.now_us + int(limit_s * 1e6)
-        ready, run = self._ready, self._run
         try:
             while not done():
-                if not ready and not self._wake_timers(until_us):
+                if not self.ready and not self._wake_timers(until_us):
                     raise Stuck(f"nothing more happens within {limit_s:g} s of virtual time")
-                while ready:
-                    run(ready.popleft())
-                    if self.events > MAX_EVENTS:
-                        raise Stuck(f"{self.events} events and no end")
+                self._run_ready()
         finally:
             self._running = None
             events._set_running_loop(None)
@@ -141,31 +134,37 @@ class Scheduler:
             return False
         self.now_us = now_us = timers[0][0]
         while timers and timers[0][0] == now_us:
-            self._ready.append(heappop(timers)[2])
+            self.ready.append(heappop(timers)[2])
         return True
 
-    def _run(self, handle: SimHandle) -> None:
-        loop = handle.loop
-        if handle.off or loop.killed:
-            return
-        if loop.paused:
-            loop.delayed.append(handle)
-            return
-        self.events += 1
-        call = handle.call
-        # A name without an address or a counter.
-        label = getattr(call, "__qualname__", None) or type(call).__name__
-        self.trace.note(f"{self.now_us} {loop.name} {label}")
-        if loop is not self._running:
-            self._running = loop
-            events._set_running_loop(loop)
-        try:
-            call(*handle.args)
-        except Crashed:
-            pass
-        except Exception as failure:  # noqa: BLE001 - the run goes on, its verdict is "broken"
-            self.complain(f"{loop.name}: {label} raised {failure!r}")
-        self.after_event(loop.host)
+    def _run_ready(self) -> None:
+        """Run all ready callbacks, and those that they make ready: most of a run is this loop."""
+        ready, note, now_us = self.ready, self.trace.note, self.now_us
+        while ready:
+            handle = ready.popleft()
+            loop = handle.loop
+            if handle.off or loop.killed:
+                continue
+            if loop.paused:
+                loop.delayed.append(handle)
+                continue
+            self.events += 1
+            call = handle.call
+            # A name without an address or a counter.
+            label = getattr(call, "__qualname__", None) or type(call).__name__
+            note(f"{now_us} {loop.name} {label}")
+            if loop is not self._running:
+                self._running = loop
+                events._set_running_loop(loop)
+            try:
+                call(*handle.args)
+            except Crashed:
+                pass
+            except Exception as failure:  # noqa: BLE001 - the run goes on, its verdict is "broken"
+                self.complain(f"{loop.name}: {label} raised {failure!r}")
+            self.after_event(loop.host)
+            if self.events > MAX_EVENTS:
+                raise Stuck(f"{self.events} events and no end")
 
     def complain(self, what: str) -> None:
         """Record something that must not happen."""
@@ -208,8 +207,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def resume(self) -> None:
         """Resume the process, and run everything that was due in the meantime."""
         self.paused = False
-        for handle in self.delayed:
-            self.scheduler.add_ready(handle)
+        self.scheduler.ready.extend(self.delayed)
         self.delayed.clear()
 
     # -- what asyncio asks of a loop
@@ -227,7 +225,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Run in this instant, after all ready callbacks."""
         handle = SimHandle(self.scheduler.now_us, callback, args, self)
         if not self.killed:
-            self.scheduler.add_ready(handle)
+            self.scheduler.ready.append(handle)
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]

@@ -13,6 +13,7 @@ only silence, not even that the peer's process has died.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 from ssl import SSLContext
 from typing import Any, Protocol
 from zlib import crc32
@@ -69,7 +70,7 @@ class SimTransport(asyncio.Transport):
         self.peer: SimTransport = self
         self._network = network
         self._peername = peername
-        self._inbox: deque[memoryview] = deque()
+        self._inbox: deque[bytes] = deque()
         self._end_seen: Exception | bool | None = False
         """How the peer ended the stream; False while it is open."""
         self._under_way = 0
@@ -103,10 +104,11 @@ class SimTransport(asyncio.Transport):
         """Send bytes; they are copied."""
         if self._closing or not data:
             return
+        sent = bytes(data)
         if self._network.tap is not None:
-            self._network.tap.sent(self, bytes(data))
-        self._network.send(self, bytes(data))
-        self._under_way += len(data)
+            self._network.tap.sent(self, sent)
+        self._network.send(self, sent)
+        self._under_way += len(sent)
         if self._under_way > HIGH_WATER and not self._paused_writing:
             self._paused_writing = True
             if self.protocol is not None:
@@ -143,13 +145,15 @@ class SimTransport(asyncio.Transport):
 
     def next_arrival_us(self, earliest_us: int) -> int:
         """Return when the next piece reaches the peer: never before the previous one."""
-        self._arrival_us = max(self._arrival_us, -(-earliest_us // STEP_US) * STEP_US)
+        at_us = -(-earliest_us // STEP_US) * STEP_US
+        if at_us > self._arrival_us:
+            self._arrival_us = at_us
         return self._arrival_us
 
     def arrive(self, piece: bytes) -> None:
         """Receive bytes of the peer."""
         if not self._closing:
-            self._inbox.append(memoryview(piece))
+            self._inbox.append(piece)
             self.deliver()
 
     def arrive_end(self, failure: Exception | None) -> None:
@@ -164,32 +168,35 @@ class SimTransport(asyncio.Transport):
 
     def deliver(self) -> None:
         """Deliver received bytes to the protocol while it reads."""
-        while self._inbox and not self._paused_reading and not self._closing:
-            taken = self._hand_over(self._inbox[0])
+        inbox = self._inbox
+        while inbox and not self._paused_reading and not self._closing:
+            taken = self._hand_over(inbox[0])
             self.peer.acknowledge(taken)
-            if not self._inbox:
+            if not inbox:
                 break
-            if taken == len(self._inbox[0]):
-                self._inbox.popleft()
+            if taken == len(inbox[0]):
+                inbox.popleft()
             else:
-                self._inbox[0] = self._inbox[0][taken:]
+                inbox[0] = inbox[0][taken:]
         if self._end_seen is None and not self._inbox and not self._closing:
             self._closing = True
             self.lose(None)
 
-    def _hand_over(self, piece: memoryview) -> int:
-        protocol = self.protocol
-        self._network.trace_bytes(self, piece)
+    def _hand_over(self, piece: bytes) -> int:
+        protocol, network = self.protocol, self._network
+        network.trace_bytes(self, piece)
         if isinstance(protocol, asyncio.BufferedProtocol):
             room = memoryview(protocol.get_buffer(len(piece)))
-            size = min(len(room), len(piece))
-            room[:size] = piece[:size]
-            if self._network.tap is not None:
-                self._network.tap.received(self, bytes(piece[:size]))
+            if len(room) < len(piece):
+                piece = piece[: len(room)]
+            size = len(piece)
+            room[:size] = piece
+            if network.tap is not None:
+                network.tap.received(self, piece)
             protocol.buffer_updated(size)
             return size
         assert isinstance(protocol, asyncio.Protocol)
-        protocol.data_received(bytes(piece))
+        protocol.data_received(piece)
         return len(piece)
 
     def acknowledge(self, size: int) -> None:
@@ -382,9 +389,9 @@ class SimNetwork:
         """Drop an ended stream."""
         self._ends.pop(end, None)
 
-    def trace_bytes(self, reader: SimTransport, piece: memoryview) -> None:
+    def trace_bytes(self, reader: SimTransport, piece: bytes) -> None:
         """Add the bytes that a process reads to the trace."""
-        self._scheduler.trace.note(f"{reader.loop.name} reads", bytes(piece))
+        self._scheduler.trace.note(f"{reader.loop.name} reads", piece)
 
     def carry(self, link: tuple[str, str], loop: SimLoop, call: Callable[[], object]) -> None:
         """Run `call` on a loop once a message over `link` has arrived; messages keep their order."""
@@ -398,15 +405,24 @@ class SimNetwork:
 
     def _later(self, sender: SimTransport, call: Callable[..., None], *args: object) -> None:
         link = (sender.loop.host, sender.peer.loop.host)
-
-        def send() -> None:
-            at_us = sender.next_arrival_us(self._scheduler.now_us + self._delay_us(link))
-            sender.peer.loop.call_at_us(at_us, call, args)
-
+        if sender.stalled is None and link not in self._cut:
+            self._pass(sender, link, call, args)
+            return
+        send = partial(self._pass, sender, link, call, args)
         if sender.stalled is None:
             self._send_over(link, send)
         else:
             sender.stalled.append(lambda: self._send_over(link, send))
+
+    def _pass(
+        self,
+        sender: SimTransport,
+        link: tuple[str, str],
+        call: Callable[..., None],
+        args: tuple[object, ...],
+    ) -> None:
+        at_us = sender.next_arrival_us(self._scheduler.now_us + self._delay_us(link))
+        sender.peer.loop.call_at_us(at_us, call, args)
 
     def _send_over(self, link: tuple[str, str], send: Callable[[], None]) -> None:
         waiting = self._cut.get(link)
