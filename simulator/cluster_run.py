@@ -130,7 +130,8 @@ class ClusterRun:
         self.promises = Promises(complain, all_synced=False)
         self._logs = CommittedLogs(cluster.nodes, complain)
         self.promises.committed_end = self._logs.end_of
-        self._metadata = MetadataChecks(cluster.nodes, complain)
+        self._metadata = MetadataChecks(complain)
+        self._nodes = {node.host: node for node in cluster.nodes}
         self.view = StoreView(cluster.zookeeper.tree)
         self.looks: Mapping[int, Look] = {}
         checks = StoreChecks(cluster.zookeeper.tree, complain)
@@ -213,9 +214,13 @@ class ClusterRun:
 
     def _look(self, host: str) -> None:
         """Check the invariants after an event of this host."""
-        if host.startswith("broker"):
-            self._logs.look(host)
-            self._metadata.look(host)
+        node = self._nodes.get(host)
+        if node is not None:
+            life = node.life
+            context = None if life is None else getattr(life.broker, "context", None)
+            if life is not None and context is not None:
+                self._logs.look(node, life, context)
+                self._metadata.look(host, life, context)
         elif host.startswith("member"):
             self._fleet.look(host)
 

@@ -1,4 +1,4 @@
-"""Compares the logs of all replicas after every event.
+"""Compares the logs of all replicas after every event that changed one.
 
 A batch that a leader has committed stays committed: at the same offset, in the log of every later
 leader (I1), in every replica up to its own high watermark (I2, I8), and in every member of the
@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from headwater.broker.context import Context
 from headwater.model import NO_EPOCH, TopicPartition, Uuid
 from headwater.records.batch import batches
 from headwater.replication.partition import Role
 from headwater.replication.replica import Replica
+from simulator.counted_writes import WRITES
 from simulator.disk import File, Folder
 from simulator.log_transactions import MARKERS, Batch, BatchKind, LogTransactions
 from simulator.node import Life, Node, host_of
@@ -50,26 +52,29 @@ class LogView:
 
     def up_to(self, log_end: int) -> list[Batch]:
         """The batches of a log that ends at `log_end`, in order."""
-        if log_end < self._end or not self.still_there():
+        folder = self.node.disk.find(self._directory)
+        if log_end < self._end or not self._still_in(folder):
             self.batches, self._read = [], {}
             self.by_base = {}
             self.transactions = LogTransactions()
         self._end = log_end
-        folder = self.node.disk.find(self._directory)
         if not isinstance(folder, Folder):
             return []
-        for name in sorted(folder.entries):
+        for name in sorted([name for name in folder.entries if name.endswith(".log")]):
             file = folder.entries[name]
-            if name.endswith(".log") and isinstance(file, File):
+            if isinstance(file, File):
                 self._read_on(name, file, log_end)
         return self.batches
 
     def still_there(self) -> bool:
         """Return whether no file that was read was removed or replaced."""
-        folder = self.node.disk.find(self._directory)
-        return isinstance(folder, Folder) and all(
-            folder.entries.get(name) is file for name, (file, _) in self._read.items()
-        )
+        return self._still_in(self.node.disk.find(self._directory))
+
+    def _still_in(self, folder: object) -> bool:
+        if not isinstance(folder, Folder):
+            return False
+        entries = folder.entries
+        return all(entries.get(name) is file for name, (file, _) in self._read.items())
 
     def _read_on(self, name: str, file: File, log_end: int) -> None:
         _, done = self._read.get(name, (file, 0))
@@ -134,6 +139,8 @@ class CommittedLogs:
         self._complain = complain
         self._committed: dict[Key, Committed] = {}
         self._seen: dict[Replica, _Seen] = {}
+        self._looked: dict[Life, int] = {}
+        """The number of changes of replicas when each life of a broker was last looked at."""
         self._views: dict[tuple[str, Key], LogView] = {}
         self._controllers: dict[Life, int] = {}
         """The controller epoch that each life of a broker obeys."""
@@ -180,16 +187,13 @@ class CommittedLogs:
             and mark != replica.high_watermark
         ]
 
-    def look(self, host: str) -> None:
+    def look(self, node: Node, life: Life, context: Context) -> None:
         """Check what an event of this broker changed."""
-        node = self._nodes.get(host)
-        life = node.life if node is not None else None
-        if life is None or getattr(life.broker, "context", None) is None:
-            return
-        assert node is not None
-        context = life.broker.context
         if context.control.controller_epoch != self._controllers.get(life):
             self._other_controller(node, life, context.control.controller_epoch)
+        if self._looked.get(life) == WRITES.count:
+            return
+        self._looked[life] = WRITES.count
         seen = self._seen
         for partitions in context.replicas._topics.values():  # a generator would take twice as long
             for replica in partitions.values():

@@ -4,31 +4,23 @@ A client that hears of an older leader than before would go to a deposed one. A 
 told; clients compare epochs themselves then (KIP-320).
 """
 
-from collections.abc import Iterable
-
 from headwater.broker.context import Context
 from headwater.model import Uuid
-from simulator.node import Life, Node
+from simulator.node import Life
 from simulator.partition_promises import Complain
 
 
 class MetadataChecks:
     """Watches the metadata caches of all brokers."""
 
-    def __init__(self, nodes: Iterable[Node], complain: Complain) -> None:
-        self._nodes = {node.host: node for node in nodes}
+    def __init__(self, complain: Complain) -> None:
         self._complain = complain
         self._generations: dict[Life, int] = {}
         self._epochs: dict[Life, dict[tuple[Uuid, int], int]] = {}
         """The highest leader epoch of each partition that a life of a broker has known."""
 
-    def look(self, host: str) -> None:
+    def look(self, host: str, life: Life, context: Context) -> None:
         """Check what an event of this broker changed."""
-        node = self._nodes.get(host)
-        life = node.life if node is not None else None
-        if life is None or getattr(life.broker, "context", None) is None:
-            return
-        context = life.broker.context
         if context.generation != self._generations.get(life):
             self._generations[life] = context.generation
             self._changed(host, context, self._epochs.setdefault(life, {}))
