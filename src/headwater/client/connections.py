@@ -85,7 +85,10 @@ class Connections:
             opening = asyncio.get_running_loop().create_task(self._open(node))
             self._opening[node.id] = opening
             opening.add_done_callback(lambda task: self._opened(node.id, task))
-        return await asyncio.shield(opening)
+        try:
+            return await asyncio.shield(opening)
+        finally:
+            del opening  # with its failure, whose traceback holds this frame, it would be a cycle
 
     async def waiting_connection(self, node: Node) -> ClientConnection:
         """Return a second connection to `node`, for requests that brokers hold for long.

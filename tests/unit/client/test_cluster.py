@@ -1,6 +1,8 @@
 """The client's picture of a cluster, from a real broker and from peers that answer badly."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -198,6 +200,22 @@ def test_no_broker_at_all_is_told_with_the_address() -> None:
     async def work(cluster: Cluster) -> None:
         with pytest.raises(TimedOutError, match=r"no broker answers at 127\.0\.0\.1:1"):
             await cluster.metadata(["t"], timeout_ms=100)
+
+    with_cluster("127.0.0.1:1", work)
+
+
+def test_a_failed_connection_is_freed_without_the_garbage_collector() -> None:
+    async def work(cluster: Cluster) -> None:
+        gc.disable()
+        try:
+            try:
+                await cluster.connection(Node(1, "127.0.0.1", 1))
+            except NetworkError as refused:
+                left = weakref.ref(refused)
+            await asyncio.sleep(0)
+            assert left() is None
+        finally:
+            gc.enable()
 
     with_cluster("127.0.0.1:1", work)
 
