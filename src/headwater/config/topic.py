@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING
 
 from headwater.config.keys import (
@@ -222,10 +223,9 @@ class TopicSettings(SettingsBase):
         """
         if not overrides:
             return broker.topic_defaults
-        values = {
-            row.name: getattr(broker.topic_defaults, row.attribute) for row in cls.KEYS.values()
-        }
+        resolved = copy(broker.topic_defaults)
         for name, text in overrides.items():
             with suppress(ConfigError):
-                values[name] = cls.key(name).parse(text)
-        return cls(values)
+                row = cls.key(name)
+                vars(resolved)[row.attribute] = row.parse(text)
+        return resolved
