@@ -22,7 +22,6 @@ from headwater.wire.framing import read_response_header
 from headwater.wire.framing import request as wire_request
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.schema import Struct
-from headwater.wire.versions import Versions
 
 Answer = TypeVar("Answer", bound=Struct)
 T = TypeVar("T")
@@ -73,7 +72,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._sent = 0
         self._first_without_login = 0
         """The correlation id of the first request after ApiVersions, if there is no login."""
-        self._served: dict[int, Versions] = {}
+        self._served: dict[int, ApiVersionsResponse.ApiVersion] = {}
         self.features: dict[str, int] = {}
         """The finalized features of the cluster, each with its level."""
         self.features_epoch = -1
@@ -217,12 +216,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         name = API[key].name
         if theirs is None:
             raise KafkaError(E.UNSUPPORTED_VERSION, f"the broker at {self.address} has no {name}")
-        version = min(theirs.highest, ours.highest, newest if newest is not None else ours.highest)
-        if version < max(theirs.lowest, ours.lowest):
+        highest = ours.highest if newest is None else min(newest, ours.highest)
+        version = min(theirs.max_version, highest)
+        if version < max(theirs.min_version, ours.lowest):
             raise KafkaError(
                 E.UNSUPPORTED_VERSION,
-                f"the broker at {self.address} speaks {name} {theirs.lowest} to {theirs.highest}, "
-                f"which does not fit; use matching releases",
+                f"the broker at {self.address} speaks {name} {theirs.min_version} to "
+                f"{theirs.max_version}, which does not fit; use matching releases",
             )
         return version
 
@@ -276,9 +276,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise tls_needed(self.address)
         if answer.error_code:
             raise KafkaError(error_of(answer.error_code))
-        self._served = {
-            row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys
-        }
+        self._served = {row.api_key: row for row in answer.api_keys}
         self._agreed.clear()
         self.features_epoch = answer.finalized_features_epoch
         self.features = {row.name: row.max_version_level for row in answer.finalized_features}
