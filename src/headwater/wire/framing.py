@@ -172,5 +172,6 @@ def _sized(parts: list[Buffer]) -> list[Buffer]:
     first = parts[0]
     if not isinstance(first, bytearray):
         raise TypeError("the front of a frame must be writable")
-    _INT32.pack_into(first, 0, sum(map(len, parts)) - _INT32.size)
+    size = len(first) if len(parts) == 1 else sum(map(len, parts))
+    _INT32.pack_into(first, 0, size - _INT32.size)
     return parts
