@@ -6,6 +6,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 WAIT_S = 180
+END_S = 80
+"""Shorter than the check waits for an answer: a commit that times out is repeated."""
 BATCH = 7
 
 
@@ -45,10 +47,10 @@ class Transactional:
         self._producer.send_offsets_to_transaction(offsets, member, WAIT_S)
 
     def commit(self) -> None:
-        self._producer.commit_transaction(WAIT_S)
+        self._producer.commit_transaction(END_S)
 
     def abort(self) -> None:
-        self._producer.abort_transaction(WAIT_S)
+        self._producer.abort_transaction(END_S)
 
     def close(self) -> None:
         self._producer.close()
