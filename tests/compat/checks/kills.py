@@ -133,14 +133,14 @@ class Kills:
         with ThreadPoolExecutor() as threads:
             for one in work.values():
                 threads.submit(one.create_topic, self._brokers.fresh("meanwhile"))
-            self._wait_for_progress(f"without broker {broker_id}", work, all_up=False)
+            self._wait_for_progress(f"without broker {broker_id}", work)
             if not self.shown:
                 self._look(work)
             nodes.start_broker(broker_id)
         self._brokers.wait_until_in_sync(*(one.topic for one in work.values()))
-        self._wait_for_progress(f"with broker {broker_id} again", work, all_up=True)
+        self._wait_for_progress(f"with broker {broker_id} again", work)
 
-    def _wait_for_progress(self, when: str, work: Mapping[str, Work], *, all_up: bool) -> None:
+    def _wait_for_progress(self, when: str, work: Mapping[str, Work]) -> None:
         for name, one in work.items():
             goal = len(one.writer.acknowledged) + PROGRESS
 
@@ -149,7 +149,7 @@ class Kills:
 
             wait_until(f"{name} writes {when}", further, one.writer)
         for transactions in self._transactions.values():
-            transactions.wait_for_progress(when, all_up=all_up)
+            transactions.wait_for_progress(when)
 
     def _look(self, work: Mapping[str, Work]) -> None:
         """Lists partitions by what they lack, until the broker is missed."""

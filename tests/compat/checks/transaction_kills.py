@@ -33,6 +33,8 @@ class TransactionWork:
         """Those whose commit failed: nobody knows, but they are whole or not there."""
         self.failures: list[str] = []
         """What the client told its user."""
+        self.lost = 0
+        """How often it had lost a request, so that its user gave the producer up."""
         self.crash: BaseException | None = None
         self.read: list[list[str]] = []
         """What is in each partition at the end, for a reader of committed records."""
@@ -40,8 +42,8 @@ class TransactionWork:
     def start(self) -> None:
         self._thread.start()
 
-    def wait_for_progress(self, when: str, *, all_up: bool = True) -> None:
-        if self.crash or not (all_up or self._client.finds_next_leaders):
+    def wait_for_progress(self, when: str) -> None:
+        if self.crash:
             return
         goal = len(self.committed) + PROGRESS
         try:
@@ -49,6 +51,11 @@ class TransactionWork:
         except AssertionError:
             told = f"{self._client.name} commits nothing {when}; it last said {self.failures[-3:]}"
             self.crash = AssertionError(told)
+
+    @property
+    def kills(self) -> int:
+        """How many brokers were killed: each one once."""
+        return len(self._brokers.nodes.broker_ids)
 
     def finish(self) -> None:
         """Ends the work and reads what came of it."""
@@ -91,7 +98,8 @@ class TransactionWork:
                 producer.abort()
         except Failure as failure:
             self.failures.append(str(failure))
-            if failure.kind in ("fatal", "retriable"):
+            self.lost += failure.kind == "lost"
+            if failure.kind != "abortable":
                 return None
             with suppress(Failure):
                 producer.abort()
@@ -116,6 +124,7 @@ def commit_through_kills(work: TransactionWork) -> None:
     """Each committed number is read once, in order, in every partition; no other is."""
     if work.crash:
         raise work.crash
+    assert work.lost <= work.kills, "a client loses a request to a coordinator that was killed"
     values, *others = work.read
     assert others == [values] * (PARTITIONS - 1), "a transaction is whole or not there"
     numbers = list(map(int, values))

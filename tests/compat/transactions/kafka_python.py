@@ -1,7 +1,7 @@
 """Transactions of kafka-python."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from typing import Any
@@ -14,9 +14,22 @@ from kafka.errors import (
 )
 
 WAIT_S = 180
-ABORT_S = 60
+REQUEST_MS = 10000
+QUIET_S = 15
+"""Longer than a connection or a request takes: if none is queued all the while, none will be sent."""
 BATCH = 7
 PATIENCE_MS = 3000
+
+
+class RequestLost(Exception):
+    """kafka-python lost a request to the coordinator: the call that waits for it never ends.
+
+    Version 3.0.12 does so when it must connect first and is refused, because the coordinator died:
+    `Sender._maybe_send_pending_request` then looks for the next coordinator, but has taken the request
+    from the queue and puts it back only where no node was chosen yet. Without AddPartitionsToTxn the
+    records wait until `delivery_timeout_ms`; without EndTxn `commit_transaction` and
+    `abort_transaction` wait forever. With Apache Kafka 4.3.1 it does the same.
+    """
 
 
 class Transactional:
@@ -29,8 +42,8 @@ class Transactional:
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
             max_block_ms=60000,
-            request_timeout_ms=10000,
-            delivery_timeout_ms=20000,  # it can wait as long for a broker that is gone
+            request_timeout_ms=REQUEST_MS,
+            delivery_timeout_ms=20000,  # it can wait as long for a request that is lost
         )
         self._producer.init_transactions()
 
@@ -51,23 +64,30 @@ class Transactional:
         self._producer.send_offsets_to_transaction(offsets, member)
 
     def commit(self) -> None:
-        self._producer.commit_transaction()
+        self._end(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        """Abort, and give up after a time: the client itself may wait forever if brokers are killed."""
-        aborted = Future[None]()
+        self._end(self._producer.abort_transaction)
 
-        def abort() -> None:
+    def _end(self, end: Callable[[], None]) -> None:
+        """Ends the transaction; `RequestLost` once it is certain that it never will."""
+        ended = Future[None]()
+
+        def run() -> None:
             try:
-                aborted.set_result(self._producer.abort_transaction())
+                ended.set_result(end())
             except Exception as problem:  # noqa: BLE001 - raised where the result is awaited
-                aborted.set_exception(problem)
+                ended.set_exception(problem)
 
-        threading.Thread(target=abort, daemon=True).start()
-        try:
-            aborted.result(ABORT_S)
-        except TimeoutError:
-            raise KafkaTimeoutError(f"no abort in {ABORT_S} s") from None
+        threading.Thread(target=run, daemon=True).start()
+        manager = self._producer._transaction_manager
+        while True:
+            queued = manager._pending_requests_sort_id  # it counts them
+            try:
+                return ended.result(QUIET_S)
+            except TimeoutError:
+                if not manager._pending_requests and manager._pending_requests_sort_id == queued:
+                    raise RequestLost(f"nothing to wait for in {end.__name__}") from None
 
     def close(self) -> None:
         self._producer.close(WAIT_S)
@@ -77,6 +97,8 @@ def kind_of(problem: Exception) -> str:
     """What its user must do."""
     if isinstance(problem, ProducerFencedError | InvalidProducerEpochError):
         return "fatal"
+    if isinstance(problem, RequestLost):
+        return "lost"
     return "retriable" if isinstance(problem, KafkaTimeoutError) else "abortable"
 
 

@@ -19,7 +19,10 @@ _numbers = itertools.count(1)
 
 
 class Failure(Exception):
-    """A client told its user of an error; `kind` is fatal, abortable or retriable."""
+    """A client told its user of an error; `kind` is fatal, abortable, retriable or lost.
+
+    Lost: it waited for nothing, and would have told nothing (`kafka_python.RequestLost`).
+    """
 
     def __init__(self, error: str, kind: str):
         super().__init__(error)
@@ -107,13 +110,10 @@ class TransactionalClient:
         command: Callable[[], list[str]],
         *,
         aborts_unsent: bool = True,
-        finds_next_leaders: bool = True,
     ):
         self.name = name
         self.aborts_unsent = aborts_unsent
         """Whether it may abort right after `produce`, while its requests are under way."""
-        self.finds_next_leaders = finds_next_leaders
-        """Whether it always goes on while a broker is gone, not only when it is back."""
         self.version = version
         """The transaction.version that it speaks: 2 if the epoch rises with every transaction."""
         self._command = command
@@ -152,8 +152,7 @@ def transactional_clients() -> dict[str, TransactionalClient]:
     clients = [
         # It ends a transaction that the coordinator has not begun, and dies of INVALID_TXN_STATE.
         TransactionalClient("confluent-kafka", 1, _python("confluent"), aborts_unsent=False),
-        # Records that it holds for a broker that dies wait for that broker, or time out.
-        TransactionalClient("kafka-python", 1, _python("kafka_python"), finds_next_leaders=False),
+        TransactionalClient("kafka-python", 1, _python("kafka_python")),
         TransactionalClient("aiokafka", 1, _python("aiokafka_client")),
         TransactionalClient("franz-go", 2, lambda: [str(franz.build()), "transactions"]),
         TransactionalClient("Java 4.3", 2, _java("4.3.1")),
