@@ -113,6 +113,12 @@ def test_both_connectors_read_the_same_of_a_topic_with_transactions(
         sender.commit_transaction()
     assert rows_of_stream(stream.format("headwater"), "ours") == [1]
     assert rows_of_stream(stream.format("kafka").options(**isolation), "theirs") == [1]
+    pieces = ours.option("kafka.isolation.level", "read_committed").option("minPartitions", "9")
+    assert pieces.load().rdd.getNumPartitions() == 9, "some hold only markers or what was aborted"
+    found = pieces.load().select(*columns).orderBy("offset").collect()
+    assert [row.value for row in found] == [b"a", b"b", b"open"]
+    theirs = kafka(spark.read, subscribe=name, **isolation)
+    assert found == theirs.select(*columns).orderBy("offset").collect()
 
 
 def test_a_pattern_finds_its_topics_and_no_other(spark, kafka, topic, produce):
