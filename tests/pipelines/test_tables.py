@@ -1,7 +1,11 @@
 """Spark into tables and back: types, partitions, columns that come later, streams of new rows."""
 
+from collections import defaultdict
+from functools import reduce
+
 import pytest
 from pyiceberg.table import StaticTable
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from headwater.pipelines.tables.folder_names import fits_folder, is_null_folder, is_too_long
@@ -9,6 +13,8 @@ from headwater.pipelines.tables.reading import read_table
 from headwater.pipelines.tables.staging import NULL_FOLDER
 from headwater.pipelines.tables.table import TableError, open_table
 from headwater.pipelines.tables.writing import TableSink, overwrite, write_stream
+from tests.unit.pipelines.edges import ROWS, batches
+from tests.unit.pipelines.lake import append
 
 KINDS = ("delta", "iceberg", "parquet")
 
@@ -74,6 +80,31 @@ def test_every_type_and_partition_reads_back_by_the_jvm_and_by_the_source(spark,
         table = StaticTable.from_metadata(target.removeprefix("iceberg:"))
         found = table.scan(row_filter="sort is null").to_arrow()
         assert sorted(found["id"].to_pylist()) == [*IN_THE_FOLDER_OF_NULL]
+
+
+def test_spark_finds_each_row_by_its_value_at_the_edges_of_every_type(spark, target):
+    for number, batch in enumerate(batches(12)):
+        append(target, batch, number)
+    open_table(target).compact(1 << 20)
+    rows, found = read_table(spark, target), []
+    for number, (name, value) in enumerate(ROWS):
+        plain = value if isinstance(value, str | bytes) else str(value)
+        wanted = sf.lit(plain).cast(rows.schema[name].dataType)
+        is_it = sf.col(name).isNull() if value is None else sf.col(name) == wanted
+        found.append(rows.where(is_it).select(sf.lit(number).alias("row"), "id"))
+    seen = defaultdict(set)
+    for row in reduce(DataFrame.union, found).collect():
+        seen[row.row].add(row.id)
+    everyone = set(range(len(ROWS)))
+    assert dict(seen) == {
+        number: {number} if value is not None else everyone - with_value(name)
+        for number, (name, value) in enumerate(ROWS)
+    }
+
+
+def with_value(column):
+    """The ids of the rows that have a value in a column."""
+    return {id for id, (name, value) in enumerate(ROWS) if name == column and value is not None}
 
 
 def test_a_sink_writes_each_batch_once_adds_columns_and_refuses_changed_ones(spark, target):

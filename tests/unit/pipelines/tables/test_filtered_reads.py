@@ -1,8 +1,7 @@
 """Every reader that the docs name finds each row by its value, at the edges of every type."""
 
-from datetime import UTC, date, datetime
-from decimal import Decimal
-
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -10,39 +9,11 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
+from pyiceberg.table import StaticTable
 
 from headwater.pipelines.tables.table import open_table
+from tests.unit.pipelines.edges import EDGES, ROWS, SCHEMA, batches
 from tests.unit.pipelines.lake import append
-
-FIRST, LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
-EDGES = {
-    "flag": (pa.bool_(), [True, False]),
-    "tiny": (pa.int8(), [-128, 127]),
-    "small": (pa.int16(), [-(1 << 15), (1 << 15) - 1]),
-    "whole": (pa.int32(), [-(1 << 31), (1 << 31) - 1]),
-    "long": (pa.int64(), [-(1 << 63), (1 << 63) - 1]),
-    "real": (pa.float32(), [-1.5, 3.4028234663852886e38]),
-    "double": (pa.float64(), [0.1, 1.7976931348623157e308, float("inf"), 5e-324]),
-    "money": (pa.decimal128(12, 2), [Decimal("3.10"), Decimal("-9999999999.99")]),
-    "huge": (pa.decimal128(38, 10), [Decimal("1234567890123456789012345678.0123456789")]),
-    "text": (
-        pa.string(),
-        ["", "9c858901-8a57-4791-81fe-4c455b099bc9", "z" * 31 + "\ud7ff" * 9, "\U0010ffff" * 40],
-    ),
-    "raw": (pa.binary(), [b"", b"\xff" * 40]),
-    "day": (pa.date32(), [date.min, date.max]),
-    "at": (pa.timestamp("us", "UTC"), [FIRST.replace(tzinfo=UTC), LAST.replace(tzinfo=UTC)]),
-    "local": (pa.timestamp("us"), [FIRST, LAST]),
-}
-ROWS = [(name, value) for name, (_, values) in EDGES.items() for value in [*values, None]]
-SCHEMA = pa.schema([("id", pa.int64()), *((name, kind) for name, (kind, _) in EDGES.items())])
-
-
-def batches(size=3):
-    """Every edge in a row of its own, nothing else in the row; a few rows to a file."""
-    rows = [{"id": number, name: value} for number, (name, value) in enumerate(ROWS)]
-    for start in range(0, len(rows), size):
-        yield pa.Table.from_pylist(rows[start : start + size], SCHEMA)
 
 
 @pytest.fixture(scope="module", params=["delta", "iceberg", "parquet"])
@@ -68,10 +39,22 @@ def delta_arrow(folder, name, value):
     return found.column("id").to_pylist()
 
 
+def delta_polars(folder, name, value):
+    found = pl.scan_delta(str(folder)).filter(pl.col(name) == value.as_py())
+    return found.select("id").collect()["id"].to_list()
+
+
 def iceberg(folder, name, value):
     catalog = SqlCatalog("headwater", uri=f"sqlite:///{folder}/metadata/catalog.db")
-    wanted = EqualTo(name, value.as_py())
-    scan = catalog.load_table("headwater.rows").scan(row_filter=wanted, selected_fields=("id",))
+    return iceberg_ids(catalog.load_table("headwater.rows"), name, value)
+
+
+def iceberg_by_its_folder(folder, name, value):
+    return iceberg_ids(StaticTable.from_metadata(str(folder)), name, value)
+
+
+def iceberg_ids(table, name, value):
+    scan = table.scan(row_filter=EqualTo(name, value.as_py()), selected_fields=("id",))
     return scan.to_arrow().column("id").to_pylist()
 
 
@@ -80,10 +63,19 @@ def listed(folder, name, value):
     return dataset.to_table(filter=pc.field(name) == value).column("id").to_pylist()
 
 
+def listed_by_pandas(folder, name, value):
+    return list(pd.read_parquet(folder, filters=[(name, "=", value.as_py())])["id"])
+
+
+def listed_by_polars(folder, name, value):
+    found = pl.scan_parquet(f"{folder}/*.parquet").filter(pl.col(name) == value.as_py())
+    return found.select("id").collect()["id"].to_list()
+
+
 READERS = {
-    "delta": [delta_dataset, delta_pandas, delta_arrow],
-    "iceberg": [iceberg],
-    "parquet": [listed],
+    "delta": [delta_dataset, delta_pandas, delta_arrow, delta_polars],
+    "iceberg": [iceberg, iceberg_by_its_folder],
+    "parquet": [listed, listed_by_pandas, listed_by_polars],
 }
 
 

@@ -2,6 +2,8 @@
 
 from datetime import date
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -12,9 +14,17 @@ from pyiceberg.table import StaticTable
 from headwater.pipelines.tables.table import open_table
 from tests.unit.pipelines.lake import append, replace, rows
 
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("name", pa.string())])
+DAY = {"day": pl.Date}
+POLARS_SCHEMA = {"id": pl.Int64, **DAY, "name": pl.String}
+
 
 def delta(folder):
     return DeltaTable(str(folder)).to_pyarrow_table()
+
+
+def delta_by_polars(folder):
+    return pl.read_delta(str(folder)).to_arrow()
 
 
 def iceberg(folder):
@@ -27,15 +37,32 @@ def iceberg_by_its_folder(folder):
 
 
 def listed(folder):
-    schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("name", pa.string())])
-    return ds.dataset(folder, schema=schema, format="parquet", partitioning="hive").to_table()
+    return ds.dataset(folder, schema=SCHEMA, format="parquet", partitioning="hive").to_table()
+
+
+def listed_by_pandas(folder):
+    return pa.Table.from_pandas(pd.read_parquet(folder, schema=SCHEMA), SCHEMA)
+
+
+def listed_by_polars(folder):
+    """As the page about tables says, with and without partitions."""
+    of_files, of_folders, pattern = POLARS_SCHEMA, {}, "*.parquet"
+    if any(folder.glob("day=*")):
+        of_files = {name: kind for name, kind in POLARS_SCHEMA.items() if name not in DAY}
+        of_folders, pattern = DAY, "day=*/*.parquet"
+    return pl.read_parquet(
+        f"{folder}/{pattern}", schema=of_files, hive_schema=of_folders, missing_columns="insert"
+    ).to_arrow()
 
 
 READERS = [
     ("delta", delta),
+    ("delta", delta_by_polars),
     ("iceberg", iceberg),
     ("iceberg", iceberg_by_its_folder),
     ("parquet", listed),
+    ("parquet", listed_by_pandas),
+    ("parquet", listed_by_polars),
 ]
 
 
