@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -29,6 +30,14 @@ NOT_RUN = {
     "headwater reassign": "there is one broker; tests/integration/test_moves.py moves among three",
     "headwater elect": "likewise; tests/unit/cli/test_live.py types it",
     "headwater up --config broker1": "each broker has a machine of its own there",
+    "headwater demo failover": "tests/integration/test_cluster.py runs it and compares what it prints",
+    "headwater log verify": "nothing is damaged; tests/unit/log/test_repair.py compares the output",
+    "headwater log repair": "likewise",
+    "headwater log compaction /var": "tests/unit/broker/test_cleaner.py compares the output",
+    "headwater security check --config": "tests/unit/broker/test_weak_settings.py compares the output",
+    "headwater users add": "it asks for a password; tests/clients/test_cli.py gives it one",
+    "headwater --config alice": "there is no alice; tests/unit/cli/test_tokens.py types it for one",
+    "headwater --config job": "likewise",
     "kafka-consumer-groups": "tests/compat runs Kafka's own tools; tests/pipelines/test_lag.py asks for this lag",
 }
 """Commands on pages that are not run, and why."""
@@ -45,6 +54,7 @@ _PORTS = ("9092", "8080", "9404")
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"(?:#|--|//) ([\w./-]+\.(?:py|sql|yml|json))\n")
+_PROMPTED = re.compile(r"^\$ ", re.MULTILINE)
 _SAID = re.compile(r"# -> (.*)$", re.MULTILINE)
 
 _PROMPT = """
@@ -59,6 +69,7 @@ for line in sys.stdin:
         traceback.print_exc()
         print("\\nblock: failed", flush=True)
 """
+_NUMBER = re.compile(r"\d[\d.,:]*(?<=\d)")
 _END = re.compile(r"block: (ok|failed)\n")
 
 
@@ -100,8 +111,10 @@ def commands(block: Block) -> list[Command]:
 class Reader:
     """Somebody with an empty folder, who stops at the first thing that is not as the page says."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
+        """`settings` are those of the broker, with `_` for each dot."""
         self.folder = folder
+        self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.ports = {port: str(free_port()) for port in _PORTS}
         self.environment = {
             **os.environ,
@@ -114,8 +127,9 @@ class Reader:
         self.ready = ""
 
     def __enter__(self) -> "Reader":
-        metrics = f"metrics.listener=127.0.0.1:{self.ports['9404']}"
-        up = f"headwater up --port {self.ports['9092']} -o {metrics}"
+        settings = {"metrics.listener": f"127.0.0.1:{self.ports['9404']}", **self.settings}
+        options = "".join(f" -o {key}={value}" for key, value in settings.items())
+        up = f"headwater up --port {self.ports['9092']}{options}"
         output = self.start(up, [f"headwater is ready at {self.bootstrap} (data in ...)"])
         self.ready = output
         return self
@@ -157,6 +171,7 @@ class Reader:
                     self.type_shell(command, mine.place)
             else:
                 assert mine.language in NOT_CODE, f"{mine.place}: neither run nor in NOT_CODE"
+                assert not _PROMPTED.search(code), f"{mine.place}: make it a console block"
 
     def write(self, name: str, code: str) -> None:
         place = self.folder / name
@@ -253,6 +268,18 @@ def drain(stream: IO[bytes]) -> None:
     with stream:
         for _ in stream:
             pass
+
+
+def shown_below(page: str, line: str) -> list[str]:
+    """What a page shows below a command in NOT_RUN, for the test that runs it elsewhere."""
+    consoles = [block for block in blocks(ROOT / page) if block.language == "console"]
+    (found,) = [one.shown for block in consoles for one in commands(block) if one.line == line]
+    return found
+
+
+def shapes(lines: Iterable[str]) -> list[str]:
+    """Lines with every number as `#`: what pages and runs have in common."""
+    return [_NUMBER.sub("#", _words(line)) for line in lines]
 
 
 def compare(output: str, shown: list[str], where: str) -> None:

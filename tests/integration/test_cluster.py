@@ -19,6 +19,7 @@ import headwater
 from headwater.cli.app import command as headwater_command
 from headwater.processes.child import NotStarted
 from headwater.testing import Cluster
+from tests.pages import shapes, shown_below
 
 PATIENCE_S = 90
 
@@ -304,3 +305,6 @@ def test_the_failover_demo_loses_nothing(tmp_path: Path) -> None:
     acknowledged, consumed = re.findall(r"[\d,]+", last[0])
     assert acknowledged == consumed
     assert last[1] == "lost 0   stored twice 0"
+    printed = {*shapes(done.stdout.splitlines()), "..."}
+    for page in ("README.md", "docs/operations/cluster.md"):
+        assert set(shapes(shown_below(page, "headwater demo failover"))) <= printed

@@ -31,6 +31,7 @@ from headwater.testing import Broker, Cluster
 from tests.integration.certificates import Authority
 from tests.integration.metadata_stores import SERVED_STORES, KazooCase, zookeepers
 from tests.integration.waiting import until
+from tests.pages import shown_below
 
 LOGIN, OTHER = "headwater:river", "stranger:river"
 SESSION_MS = 30_000
@@ -166,6 +167,10 @@ def test_the_security_check_names_nodes_that_others_may_change_or_read(address, 
         "everyone read /config/users: set",
     ):
         assert found in done.output
+    line = "headwater security check --config server.properties --zookeeper zk1:2181/kafka"
+    what, _, remedy = shown_below("docs/security.md", line)[2].partition(": ")
+    assert what.startswith("ZooKeeper lets everyone change ")
+    assert remedy in done.output
     careless.close()
     owner.close()
     assert "has no /nowhere" in CliRunner().invoke(

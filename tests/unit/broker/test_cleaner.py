@@ -17,6 +17,7 @@ from headwater.replication.isolation import FetchIsolation
 from headwater.seams.files import OsFiles
 from headwater.seams.workers import WorkerDied
 from tests.integration.waiting import until
+from tests.pages import shapes, shown_below
 from tests.unit.broker.live import Live, batch
 
 QUICK = {"log.cleaner.backoff.ms": "20", "log.retention.check.interval.ms": "50"}
@@ -262,6 +263,11 @@ def test_a_log_that_cannot_be_cleaned_is_set_aside_and_shown(tmp_path):
         assert rows["sound-0"]["problem"] == ""
         assert rows["sound-0"]["cleaned_to"] > 0 == rows["sound-0"]["dirty_bytes"]
         text = CliRunner().invoke(command, ["log", "compaction", str(tmp_path)])
+        page = shown_below(
+            "docs/operations/compaction.md", "headwater log compaction /var/lib/headwater"
+        )
+        found = text.output.replace("sound-0", "customers-0")
+        assert {*shapes(page[:1]), *shapes(page[-1:])} <= {*shapes(found.splitlines())}
         assert "3 workers died over it" in text.output
     with Live(tmp_path, WHEN_ASKED, workers=workers):
         until(lambda: not report.exists(), "another try after the restart")

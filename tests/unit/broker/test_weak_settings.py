@@ -16,6 +16,7 @@ from headwater.security.acls import (
     AclResourceType,
     ResourcePattern,
 )
+from tests.pages import shown_below
 from tests.unit.broker.live import Live
 
 AUTHORIZED = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
@@ -139,6 +140,11 @@ def test_the_command_checks_any_settings_and_fails_if_it_finds_something(tmp_pat
     assert done.exit_code == 1
     assert "is not encrypted" in done.output
     assert f"Error: 2 problems in {file}" in done.output
+    page = shown_below(
+        "docs/security.md",
+        "headwater security check --config server.properties --zookeeper zk1:2181/kafka",
+    )
+    assert page[:2] == done.output.splitlines()[:2]
     lines = {"listeners": "PLAINTEXT://127.0.0.1:9092", **AUTHORIZED}
     file.write_text("".join(f"{name}={text}\n" for name, text in lines.items()))
     assert check().output == "no problems\n"

@@ -8,6 +8,7 @@ from headwater.log.repair import repairs
 from headwater.log.settings import LogSettings
 from headwater.log.verify import verify_log
 from headwater.seams.files import OsFiles
+from tests.pages import shapes, shown_below
 from tests.unit.log.compaction.support import end_transaction
 from tests.unit.log.support import PARTITION, append, created, opened, stored
 
@@ -91,6 +92,20 @@ def test_damaged_batches_are_reported_and_left_alone(data):
     assert result.exit_code == 1
     assert "cannot be repaired" in result.stderr
     assert run("verify", folder, "--quick").exit_code == 1
+
+
+def test_the_page_about_damage_shows_what_is_printed(data):
+    folder = data / "topic-0"
+    flip(sorted(folder.glob("*.log"))[1], 70)
+    flip(sorted(folder.glob("*.timeindex"))[2])
+    for words in ("verify", "repair --dry-run", "repair"):
+        verb, *options = words.split()
+        printed = run(verb, data, *options).output.replace(str(data), "/var/lib/headwater")
+        line = " ".join(["headwater log", verb, "/var/lib/headwater", *options])
+        wanted = shapes(shown_below("docs/operations/damage.md", line))
+        found = shapes(printed.replace("topic-0", "orders-0").splitlines())
+        assert [one for one in wanted if one not in {*found, "..."}] == []
+        assert len(wanted) == len(found) or wanted[-1] == "..."
 
 
 def test_a_repair_is_refused_while_a_broker_runs(data):
