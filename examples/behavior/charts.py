@@ -196,6 +196,7 @@ def funnel(axes: Axes, table: pd.DataFrame) -> None:
 
 def top_items(axes: Axes, table: pd.DataFrame) -> None:
     """What each item earned by how often it was looked at: the best are named."""
+    table = table.assign(browsed=table["browsed"].clip(lower=0.5))  # a log scale has no zero
     axes.scatter(table["browsed"], table["revenue"], s=22, color=PALE, linewidth=0)
     best = table.sort_values("revenue", ascending=False).head(8)
     axes.scatter(best["browsed"], best["revenue"], s=30, color=BLUE, linewidth=0)

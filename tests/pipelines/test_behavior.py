@@ -1,23 +1,33 @@
-"""The reference pipeline, run in the middle of an evening and again at its end."""
+"""The reference pipeline, run in the middle of an evening and again at its end, and as `make run`."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from examples.behavior.__main__ import HERE, _gold, _report
+from examples.behavior.__main__ import HERE, _gold
 from examples.behavior.charts import CHARTS
-from examples.behavior.checks import check_all, reasons
+from examples.behavior.checks import check_all
 from examples.behavior.events import Shop, Truth
 from examples.behavior.produce import EVENTS, PROFILES, create_topics, produce
 from examples.behavior.recording import Recorder
 from rich.console import Console
 
 from headwater.pipelines import load_project, run
+from tests.integration.waiting import until
+from tests.pages import ROOT
 from tests.unit.examples.recount import recount
 
 START_MS = 1_700_000_000_000 // 60_000 * 60_000
 QUIET = Console(quiet=True)
+PATIENCE_S = 600
+MARK = "HEADWATER_TEST_MARK"
 
 
 @pytest.fixture
@@ -78,13 +88,6 @@ def test_all_that_was_sent_is_where_it_belongs_and_a_second_run_adds_only_what_i
     batches = recorder.batches()
     assert batches[batches["flow"] == "bronze"]["rows"].sum() == len(before)
     assert batches[batches["lag"].notna()]["lag"].iloc[-1] == 0
-    shown = {**gold, "batches": batches, "reasons": reasons(tables)}
-    checks = check_all(tables, bootstrap, whole)
-    page = _report(project, checks, shown, 1.0, tmp_path / "charts")
-    text = page.read_text()
-    assert f"{whole.arrivals:,} records in, every one accounted for" in text
-    assert f"{whole.dead:,} records" in text, "the graph has the dead letter topic's count"
-    assert text.count("<figure>") == len(CHARTS) == len(list(page.parent.glob("*.png")))
 
 
 def funnel(arrivals):
@@ -99,3 +102,40 @@ def funnel(arrivals):
         sum(all(step & done for step in steps[:number]) for done in did.values())
         for number in range(1, len(steps) + 1)
     ]
+
+
+def test_make_run_says_that_nothing_is_lost_and_leaves_a_report_and_no_process(tmp_path):
+    out = tmp_path / "out"
+    options = ["--events", "2000", "--master", "local[2]", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.behavior", *options],
+        cwd=ROOT,
+        env={**os.environ, MARK: str(out)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Traceback" not in done.stdout
+    assert "WRONG" not in done.stdout
+    until(lambda: running(str(out)) == [], "the end of all that it started")
+    sent, dead = re.search(r"events +([\d,]+) sent .* ([\d,]+) are broken", done.stdout).groups()
+    page = out / "charts" / "report.html"
+    assert str(page) in done.stdout
+    text = page.read_text()
+    assert f"{sent} records in, every one accounted for" in text
+    assert f"{dead} records" in text, "the graph has the dead letter topic's count"
+    assert text.count("<figure>") == len(CHARTS) == len(list(page.parent.glob("*.png")))
+
+
+def running(mark):
+    """The processes whose environment has a mark, which everything inherits."""
+    wanted, found = f"{MARK}={mark}".encode(), []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if wanted in environment.read_bytes().split(b"\0"):
+                found.append(environment.parent.name)
+    return found

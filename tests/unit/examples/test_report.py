@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 import pandas as pd
 import pytest
 from examples.behavior.__main__ import HERE, evening_ms
+from examples.behavior.charts import top_items
 from examples.behavior.graph import picture
 from examples.behavior.recording import Recorder
 from examples.behavior.report import cell, header
+from matplotlib.figure import Figure
 
 from headwater.pipelines import load_project
 
@@ -68,3 +70,12 @@ def test_times_name_their_zone():
 def test_the_evening_is_over_and_began_at_six(now, day):
     began = datetime.fromtimestamp(evening_ms(datetime.fromisoformat(now + "+00:00")) / 1000, UTC)
     assert began == datetime(2026, 5, day, 18, tzinfo=UTC)
+
+
+def test_an_item_that_was_bought_and_never_looked_at_has_a_place_in_the_picture():
+    axes = Figure().subplots()
+    found = pd.DataFrame(
+        {"item_id": ["a", "b"], "category": "shoes", "browsed": [0, 9], "revenue": [2.0, 1.0]}
+    )
+    top_items(axes, found)
+    assert 0 < axes.get_xlim()[0] < 1
