@@ -27,12 +27,13 @@ GC_THRESHOLD = 20_000
 def system_seams() -> Seams:
     """The seams to the real clock, disk, network and threads."""
     clock, randomness, files = SystemClock(), SystemRandomness(), OsFiles()
+    tasks = LoopTasks()
     return Seams(
         clock,
         randomness,
         files,
-        TcpNetwork(),
-        LoopTasks(),
+        TcpNetwork(tasks),
+        tasks,
         raise_open_file_limit(),
         read_boot_id(),
         ProcessWorkers(),

@@ -1,67 +1,35 @@
 """Accepts the connections of one listener, and begins TLS where it is used.
 
 A connection is handed to its owner when it is accepted, before TLS: limits and deadlines count peers
-that never finish their handshake. A handshake costs the loop about a millisecond, so it begins only
-when the peer's whole first message is there, and few begin in one turn of the loop.
+that never finish their handshake. A handshake begins only when the peer's whole first message is
+there, few begin in one turn of the loop, and their steps run on threads (`seams/tls_handshake.py`).
 """
 
 import asyncio
-import contextlib
 import errno
 import logging
 import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Protocol, cast
+
+from headwater.seams.tasks import Tasks
+from headwater.seams.tls_handshake import Handshake
+from headwater.seams.tls_transport import RECEIVED_AT_ONCE, TlsTransport
 
 ACCEPTS_A_TURN = 32
 HANDSHAKES_A_TURN = 4
-SHUTDOWN_TIMEOUT_S = 2.0
-"""How long a peer may take to answer the end of TLS."""
 NO_DESCRIPTORS_PAUSE_S = 1.0
 RECORD_HEADER = 5
 """Bytes in front of a record of TLS: its type, its version, its size."""
 LONGEST_RECORD = 16 * 1024
 FIRST_BYTES = 4096
-"""How much of a peer without TLS is read: more than a first request has."""
+"""How much is looked at: more than a first message of TLS, or a first request without TLS, has."""
 _HANDSHAKE_RECORD = 0x16
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("headwater.server")
-
-
-_accepting: ContextVar[socket.socket | None] = ContextVar("accepting", default=None)
-"""The stream whose TLS this task begins."""
-
-
-class AlertingTls(ssl.SSLObject):
-    """The TLS of an accepted connection: a client learns why its handshake failed.
-
-    Event loops close the stream without what OpenSSL wants to send last: clients would see an end
-    without a reason, and try again forever.
-    """
-
-    @classmethod
-    def _create(cls, incoming: Any, outgoing: Any, *args: Any, **options: Any) -> Any:
-        created: Any = super()._create(incoming, outgoing, *args, **options)  # type: ignore[misc]
-        created._alerts = outgoing
-        created._stream = _accepting.get()
-        return created
-
-    def do_handshake(self) -> None:
-        """Send the alert of a handshake that fails."""
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except ssl.SSLError:
-            found: Any = self
-            if found._stream is not None and found._alerts.pending:
-                with contextlib.suppress(OSError):
-                    found._stream.send(found._alerts.read())
-            raise
 
 
 class NotTlsError(ConnectionError):
@@ -89,7 +57,7 @@ class Acceptor(Protocol):
         """Return the protocol of a new connection, or None to close it.
 
         `connection_made` is called after the handshake. If there is none, `connection_lost` is
-        called alone, with the reason.
+        called alone, with the reason. With TLS it is a protocol with buffers.
         """
 
 
@@ -115,7 +83,9 @@ class AcceptAll:
 class TcpListener:
     """Accepts from a bound socket until it is closed."""
 
-    def __init__(self, bound: socket.socket, acceptor: Acceptor, backlog: int) -> None:
+    def __init__(
+        self, bound: socket.socket, acceptor: Acceptor, backlog: int, tasks: Tasks
+    ) -> None:
         self.port: int = bound.getsockname()[1]
         self._socket = bound
         self._acceptor = acceptor
@@ -125,13 +95,17 @@ class TcpListener:
         # Connections whose handshake may begin.
         self._ready: deque[_Greeting] = deque()
         self._starting = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[Handshake, asyncio.BufferedProtocol] = {}
+        self._tasks = tasks
+        self._connecting: set[asyncio.Task[None]] = set()
+        # Where the connections of this loop receive, one at a time.
+        self._scratch = memoryview(b"" if acceptor.tls is None else bytearray(RECEIVED_AT_ONCE))
         bound.setblocking(False)
         bound.listen(backlog)
         self._loop.add_reader(bound, self._accept_some)
 
     def close(self) -> None:
-        """Accept no more connections, and drop those whose handshake has not begun."""
+        """Accept no more connections, and drop those whose handshake has not ended."""
         if self._socket.fileno() < 0:
             return
         if self._pause is not None:
@@ -141,6 +115,8 @@ class TcpListener:
         for greeting in [*self._greeted, *self._ready]:
             greeting.drop(None)
         self._ready.clear()
+        for handshake in [*self._handshakes]:
+            handshake.drop(None)
 
     # -- accepting
 
@@ -178,7 +154,9 @@ class TcpListener:
         stream.setblocking(False)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._acceptor.tls is None:
-            self._connect(stream, protocol, None, 0.0)
+            task = self._loop.create_task(self._connect(stream, protocol))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
         else:
             deadline_s = self._loop.time() + self._acceptor.setup_timeout_s
             answer = self._acceptor.plain_answer
@@ -201,44 +179,42 @@ class TcpListener:
         for _ in range(min(HANDSHAKES_A_TURN, len(self._ready))):
             greeting = self._ready.popleft()
             context = self._acceptor.tls
-            left_s = greeting.deadline_s - self._loop.time()
-            if left_s > 0:
-                self._connect(greeting.stream, greeting.protocol, context, left_s)
-            else:
+            if context is None or greeting.deadline_s <= self._loop.time():
                 greeting.drop(TimeoutError("the TLS handshake took too long"))
+            else:
+                self._begin_handshake(greeting, context)
         if self._ready:
             self._starting = True
             self._loop.call_soon(self._start_some)
 
-    def _connect(
-        self,
-        stream: socket.socket,
-        protocol: asyncio.BaseProtocol,
-        context: ssl.SSLContext | None,
-        limit_s: float,
-    ) -> None:
-        task = self._loop.create_task(self._connected(stream, protocol, context, limit_s))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _begin_handshake(self, greeting: "_Greeting", context: ssl.SSLContext) -> None:
+        handshake = Handshake(
+            self._loop,
+            greeting.stream,
+            context,
+            greeting.deadline_s,
+            self._tasks,
+            self._handshake_ended,
+        )
+        self._handshakes[handshake] = cast(asyncio.BufferedProtocol, greeting.protocol)
+        handshake.read()
 
-    async def _connected(
-        self,
-        stream: socket.socket,
-        protocol: asyncio.BaseProtocol,
-        context: ssl.SSLContext | None,
-        limit_s: float,
-    ) -> None:
-        limits = {}
-        if context is not None:
-            _accepting.set(stream)
-            limits = {
-                "ssl_handshake_timeout": limit_s,
-                "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
-            }
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: protocol, stream, ssl=context, **limits
+    def _handshake_ended(self, handshake: Handshake, failure: Exception | None) -> None:
+        protocol, stream = self._handshakes.pop(handshake), handshake.stream
+        if handshake.set_up:
+            transport = TlsTransport(
+                self._loop, stream, handshake.end, handshake.unsent, self._scratch
             )
+            transport.begin(protocol)
+        else:
+            stream.close()
+            protocol.connection_lost(failure)
+
+    # -- plain TCP
+
+    async def _connect(self, stream: socket.socket, protocol: asyncio.BaseProtocol) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, stream)
         except (OSError, TimeoutError) as failure:
             stream.close()
             protocol.connection_lost(failure)
@@ -278,8 +254,9 @@ class _Greeting:
         self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _readable(self) -> None:
+        wanted = self._wanted
         try:
-            first = self.stream.recv(self._wanted, socket.MSG_PEEK)
+            first = self.stream.recv(max(wanted, FIRST_BYTES), socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as failure:
@@ -290,19 +267,25 @@ class _Greeting:
         elif first[0] != _HANDSHAKE_RECORD:
             self._answer_plain()
             self.drop(NotTlsError("its first bytes are not those of TLS"))
-        elif len(first) == self._wanted == RECORD_HEADER:
-            self._wait_for_record(int.from_bytes(first[3:]))
+        elif wanted == RECORD_HEADER <= len(first):
+            self._wait_for_record(int.from_bytes(first[3:RECORD_HEADER]), len(first))
         else:  # whole, or the peer sends no more: then the handshake says what is wrong
-            self._stop_watching()
-            self._wake_with(1)
-            self._done(self, whole=True)
+            self._begin()
 
-    def _wait_for_record(self, size: int) -> None:
+    def _wait_for_record(self, size: int, there: int) -> None:
         if size > LONGEST_RECORD:
             self.drop(NotTlsError(f"its first record claims {size} bytes"))
-        else:
-            self._wanted += size
+            return
+        self._wanted += size
+        if there < self._wanted:
             self._wake_with(self._wanted)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._stop_watching()
+        self._wake_with(1)
+        self._done(self, whole=True)
 
     def _answer_plain(self) -> None:
         """Answer a peer without TLS, once: what is not read would reset the connection."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from headwater.seams.accepting import Acceptor, TcpListener
+from headwater.seams.tasks import LoopTasks, Tasks
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 """Routers drop idle connections: without keep-alive, the next request would get no answer."""
@@ -45,6 +46,9 @@ class Network(Protocol):
 class TcpNetwork:
     """TCP over the running event loop."""
 
+    def __init__(self, tasks: Tasks | None = None) -> None:
+        self._tasks = tasks or LoopTasks()
+
     async def serve(self, acceptor: Acceptor, host: str, port: int, backlog: int) -> ListenerHandle:
         """Open a TCP listener."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -55,7 +59,7 @@ class TcpNetwork:
         except OSError:
             listener.close()
             raise
-        return TcpListener(listener, acceptor, backlog)
+        return TcpListener(listener, acceptor, backlog, self._tasks)
 
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int, tls: ssl.SSLContext | None = None

@@ -37,6 +37,8 @@ class Lane(Enum):
     """Removal of the files of deleted partitions; no request waits for it."""
     KEYS = "keys"
     """Fetches of the keys of identity providers; a stop waits for none."""
+    HANDSHAKE = "handshake"
+    """Steps of the handshakes of TLS; a stop waits for none."""
 
 
 class Tasks(Protocol):
@@ -54,12 +56,13 @@ class Tasks(Protocol):
     def close(self) -> None:
         """Wait for the calls that write to the disk, and end the threads.
 
-        Calls of the codec, read and keys lanes that have not begun are cancelled: no client is left.
+        Calls for clients (codec, read, keys, handshake) that have not begun are cancelled: none is
+        left.
         """
 
 
 MOST_CLEANED_AT_ONCE = 32
-_DROPPED = (Lane.CODEC, Lane.READ, Lane.KEYS)
+_DROPPED = (Lane.CODEC, Lane.READ, Lane.KEYS, Lane.HANDSHAKE)
 
 
 def _threads(lane: Lane) -> int:
@@ -68,6 +71,8 @@ def _threads(lane: Lane) -> int:
             return 1
         case Lane.CODEC:
             return min(8, max(2, len(os.sched_getaffinity(0))))
+        case Lane.HANDSHAKE:
+            return min(4, max(1, len(os.sched_getaffinity(0)) - 1))
         case Lane.FLUSH | Lane.READ:
             return 4
         case Lane.FILES | Lane.KEYS:

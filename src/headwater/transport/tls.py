@@ -11,7 +11,6 @@ from pathlib import Path
 
 from headwater.config.keys import ConfigError
 from headwater.config.tls import CONVERT, SUITES, TLS_1_2, TLS_1_3, TlsSettings
-from headwater.seams.accepting import AlertingTls
 
 _VERSIONS = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {
@@ -32,7 +31,6 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_COMPRESSION
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.sslobject_class = AlertingTls
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     if settings.client_auth != "none":
         # A resumed session would not show its certificate again.

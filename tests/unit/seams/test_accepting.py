@@ -10,12 +10,13 @@ import pytest
 
 from headwater.seams import accepting
 from headwater.seams.accepting import HANDSHAKES_A_TURN, NotTlsError, TcpListener
+from headwater.seams.tasks import LoopTasks
 from headwater.testing.tls_stores import TlsStores
 
 PEERS = 20
 
 
-class Peer(asyncio.Protocol):
+class Peer(asyncio.BufferedProtocol):
     """The server's end of a connection."""
 
     def __init__(self) -> None:
@@ -79,11 +80,13 @@ async def until(condition: Callable[[], object]) -> None:
 def run(acceptor, scenario) -> None:
     async def serve() -> None:
         bound = socket.create_server(("127.0.0.1", 0))
-        listener = TcpListener(bound, acceptor, PEERS)
+        tasks = LoopTasks()
+        listener = TcpListener(bound, acceptor, PEERS, tasks)
         try:
             await scenario(listener)
         finally:
             listener.close()
+            tasks.close()
 
     asyncio.run(serve())
 

@@ -1,0 +1,402 @@
+"""A stream with TLS, after its handshake: bytes of the socket in, bytes of the protocol out.
+
+What is written is encrypted piece by piece as the socket takes it: a large answer to a slow reader
+holds neither the loop nor twice its memory, and a piece is still in the CPU's cache when it is sent.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Buffer = bytes | bytearray | memoryview
+
+RECEIVED_AT_ONCE = 256 * 1024
+PIECE = 7 * 16 * 1024
+"""How much is encrypted before it is sent: whole records, in less memory than malloc gives back."""
+HIGH_WATER = 512 * 1024
+"""Unsent bytes above which the protocol should pause."""
+LOW_WATER = HIGH_WATER // 4
+SHUTDOWN_TIMEOUT_S = 2.0
+"""How long a peer may take to read what is left and to answer the end of TLS."""
+
+
+class TlsEnd:
+    """One end of TLS between two buffers of encrypted bytes."""
+
+    __slots__ = ("incoming", "outgoing", "tls")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.incoming = ssl.MemoryBIO()
+        self.outgoing = ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+
+
+class TlsTransport(asyncio.Transport):
+    """The transport of a protocol whose stream is encrypted."""
+
+    __slots__ = (
+        "_backlog",
+        "_closing",
+        "_decrypt",
+        "_due",
+        "_encrypt",
+        "_end",
+        "_incoming",
+        "_loop",
+        "_lost",
+        "_outgoing",
+        "_paused_writing",
+        "_peer_gone",
+        "_pending",
+        "_protocol",
+        "_reading",
+        "_said_end",
+        "_scratch",
+        "_size",
+        "_stream",
+        "_timer",
+        "_unsent",
+        "_watching",
+        "_watching_room",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stream: socket.socket,
+        end: TlsEnd,
+        unsent: bytes,
+        scratch: memoryview,
+    ) -> None:
+        """`scratch` may be shared by the streams of a loop; `unsent` is the rest of the handshake."""
+        super().__init__()
+        self._loop = loop
+        self._stream = stream
+        self._end = end
+        self._incoming, self._outgoing = end.incoming, end.outgoing
+        # Without the calls in Python around those of OpenSSL, if there are any.
+        tls: Any = getattr(end.tls, "_sslobj", end.tls)
+        self._decrypt: Callable[[int, memoryview], int] = tls.read
+        self._encrypt: Callable[[Buffer], int] = tls.write
+        self._pending: Callable[[], int] = tls.pending
+        self._scratch = scratch
+        self._protocol: Any = None
+        # Written and not encrypted; its bytes; encrypted and not taken by the socket.
+        self._backlog: deque[Buffer] = deque()
+        self._size = 0
+        self._unsent: Buffer = unsent
+        # Whether the protocol wants bytes; whether the loop reports bytes, and room for them.
+        self._reading = True
+        self._watching = False
+        self._watching_room = False
+        # Whether received bytes are passed on in the next turn of the loop.
+        self._due = False
+        self._paused_writing = False
+        self._closing = False
+        # Whether the peer has closed the stream; whether the end of TLS was sent.
+        self._peer_gone = False
+        self._said_end = False
+        self._lost = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, protocol: asyncio.BufferedProtocol) -> None:
+        """Serve the protocol; what came with the end of the handshake is passed on first."""
+        self._protocol = protocol
+        self._watch()
+        self._send_waiting()
+        protocol.connection_made(self)
+        if self._incoming.pending:
+            self._pass_on_later()
+
+    # -- what protocols call
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """The peer's address, the socket, the object of TLS."""
+        if name == "peername":
+            with contextlib.suppress(OSError):
+                return self._stream.getpeername()
+        elif name == "socket":
+            return self._stream
+        elif name == "ssl_object":
+            return self._end.tls
+        elif name == "sslcontext":
+            return self._end.tls.context
+        return default
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self._closing
+
+    def pause_reading(self) -> None:
+        """Pass on nothing until `resume_reading`."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Pass on bytes again."""
+        if self._reading or self._closing:
+            return
+        self._reading = True
+        self._watch()
+        if self._incoming.pending or self._pending():
+            self._pass_on_later()
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return self._size + len(self._unsent)
+
+    def write(self, data: Buffer) -> None:
+        """Send bytes, or keep them until the socket takes them."""
+        if self._closing or not data:
+            return
+        if self._backlog or self._unsent or len(data) > PIECE:
+            self._queue(data)
+            return
+        try:
+            self._encrypt(data)
+            self._unsent = sealed = self._outgoing.read()
+            sent = self._stream.send(sealed)
+        except (BlockingIOError, InterruptedError):
+            self._watch_room()
+            return
+        except OSError as failure:
+            self._lose(failure)
+            return
+        self._unsent = sealed[sent:]
+        if self._unsent:
+            self._watch_room()
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Send several pieces, which may share a record of TLS and a call of the kernel."""
+        if not self._closing:
+            self._queue(*list_of_data)
+
+    def close(self) -> None:
+        """Send what was written and the end of TLS; wait for that of the peer, but not for long."""
+        if self._closing:
+            return
+        self._closing = True
+        self._timer = self._loop.call_later(
+            SHUTDOWN_TIMEOUT_S, self._lose, TimeoutError("the end of TLS took too long")
+        )
+        self._watch()
+        self._send_waiting()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._lose(None)
+
+    # -- receiving
+
+    def _watch(self) -> None:
+        if not (self._watching or self._peer_gone):
+            self._watching = True
+            self._loop.add_reader(self._stream, self._readable)
+
+    def _readable(self) -> None:
+        if self._due:
+            return
+        if not (self._reading or self._closing):
+            self._watching = False
+            self._loop.remove_reader(self._stream)
+            return
+        try:
+            count = self._stream.recv_into(self._scratch)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as failure:
+            self._lose(failure)
+            return
+        if count:
+            self._incoming.write(self._scratch[:count])
+            self._pass_on()
+            return
+        self._peer_gone = True
+        self._watching = False
+        self._loop.remove_reader(self._stream)
+        if not self._closing:
+            self._ended()
+        elif not self._watching_room:
+            self._lose(None)
+
+    def _pass_on_later(self) -> None:
+        """Pass on more in the next turn of the loop: the tick of what was passed on ends first."""
+        if not self._due:
+            self._due = True
+            self._loop.call_soon(self._pass_on_due)
+
+    def _pass_on_due(self) -> None:
+        self._due = False
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Decrypt what came, and fill the buffer of the protocol once."""
+        try:
+            if self._closing:
+                while not self._lost and self._discard():
+                    pass
+            elif self._reading and self._fill():
+                self._pass_on_later()
+        except ssl.SSLError as failure:
+            self._refuse(failure)
+        except Exception as failure:  # noqa: BLE001 - of the protocol; the loop goes on
+            self._report(failure)
+            self._lose(failure)
+        if self._outgoing.pending and not self._watching_room:
+            self._send_waiting()
+
+    def _fill(self) -> bool:
+        """Fill the buffer of the protocol; return whether there may be more."""
+        decrypt, incoming = self._decrypt, self._incoming
+        room: memoryview = self._protocol.get_buffer(-1)
+        left = size = len(room)
+        count = -1
+        try:
+            while left:
+                count = decrypt(left, room[size - left :] if left < size else room)
+                left -= count
+                if not count or not incoming.pending:
+                    break
+        except ssl.SSLWantReadError:
+            pass  # the rest of a record is under way
+        if left < size and not self._lost:
+            self._protocol.buffer_updated(size - left)
+        if not count and not self._closing:
+            self._ended()
+        return size > left == 0 and (incoming.pending > 0 or self._pending() > 0)
+
+    def _discard(self) -> bool:
+        """Drop what the peer sent before it knew of the end; return False if nothing is left."""
+        try:
+            count = self._decrypt(len(self._scratch), self._scratch)
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLZeroReturnError:
+            count = 0
+        if not count and self._said_end:
+            self._lose(None)
+        return count > 0
+
+    def _ended(self) -> None:
+        """The peer sends nothing more."""
+        self._protocol.eof_received()
+        self.close()
+
+    # -- sending
+
+    def _send_waiting(self) -> None:
+        """Encrypt and send until the socket takes no more."""
+        try:
+            while self._unsent or self._encrypt_some():
+                sent = self._stream.send(self._unsent)
+                if sent < len(self._unsent):
+                    self._unsent = memoryview(self._unsent)[sent:]
+                else:
+                    self._unsent = b""
+        except (BlockingIOError, InterruptedError):
+            self._watch_room()
+            return
+        except OSError as failure:
+            self._lose(failure)
+            return
+        if self._watching_room:
+            self._watching_room = False
+            self._loop.remove_writer(self._stream)
+        if self._closing:
+            self._finish()
+
+    def _queue(self, *several: Buffer) -> None:
+        """Send after what waits; have the protocol pause if that is much."""
+        self._backlog += several
+        self._size += sum(map(len, several))
+        if not self._watching_room:
+            self._send_waiting()
+        if self._size > HIGH_WATER and not self._paused_writing:
+            self._paused_writing = True
+            self._protocol.pause_writing()
+
+    def _encrypt_some(self) -> int:
+        """Encrypt about a piece of what was written; return the number of encrypted bytes."""
+        backlog, outgoing = self._backlog, self._outgoing
+        while backlog:
+            data = backlog.popleft()
+            room = PIECE - outgoing.pending
+            if len(data) > room:
+                rest = memoryview(data)
+                data = rest[:room]
+                backlog.appendleft(rest[room:])
+            if data:
+                self._encrypt(data)
+                self._size -= len(data)
+            if outgoing.pending >= PIECE:
+                break
+        self._unsent = sealed = outgoing.read()
+        return len(sealed)
+
+    def _watch_room(self) -> None:
+        if not self._watching_room:
+            self._watching_room = True
+            self._loop.add_writer(self._stream, self._writable)
+
+    def _writable(self) -> None:
+        self._send_waiting()
+        if self._paused_writing and self._size <= LOW_WATER and not self._closing:
+            self._paused_writing = False
+            self._protocol.resume_writing()
+
+    # -- the end
+
+    def _finish(self) -> None:
+        """Send the end of TLS; the stream is closed once the peer has sent its own."""
+        if self._peer_gone:
+            self._lose(None)
+        if self._lost or self._said_end:
+            return
+        try:
+            while (self._incoming.pending or self._pending()) and self._discard():
+                pass
+            self._said_end = True
+            self._end.tls.unwrap()
+        except ssl.SSLWantReadError:
+            self._send_waiting()
+        except ssl.SSLError as failure:
+            self._lose(failure)
+        else:
+            with contextlib.suppress(OSError):
+                self._stream.send(self._outgoing.read())
+            self._lose(None)
+
+    def _refuse(self, failure: ssl.SSLError) -> None:
+        """Tell the peer why the stream ends."""
+        if not self._unsent and not self._lost:
+            with contextlib.suppress(OSError):
+                self._stream.send(self._outgoing.read())
+        self._lose(failure)
+
+    def _report(self, failure: Exception) -> None:
+        self._loop.call_exception_handler(
+            {
+                "message": "internal error in a protocol over TLS",
+                "exception": failure,
+                "transport": self,
+                "protocol": self._protocol,
+            }
+        )
+
+    def _lose(self, failure: Exception | None) -> None:
+        if self._lost:
+            return
+        self._lost = self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watching:
+            self._loop.remove_reader(self._stream)
+        if self._watching_room:
+            self._loop.remove_writer(self._stream)
+        self._stream.close()
+        self._backlog.clear()
+        self._size, self._unsent = 0, b""
+        self._loop.call_soon(self._protocol.connection_lost, failure)

@@ -1,0 +1,390 @@
+"""Streams with TLS: order, back-pressure, and how they end."""
+
+import asyncio
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+
+from headwater.seams import tls_transport
+from headwater.seams.accepting import TcpListener
+from headwater.seams.tasks import LoopTasks
+from headwater.seams.tls_transport import HIGH_WATER, PIECE, TlsTransport
+from headwater.testing.tls_stores import TlsStores
+
+LARGE = os.urandom(3 * 1024 * 1024)
+Scenario = Callable[["Accepting", "Client"], Coroutine[Any, Any, None]]
+
+
+class Peer(asyncio.BufferedProtocol):
+    """The server's end of a connection; its buffer is smaller than a record."""
+
+    def __init__(self, buffer: int = 10_000) -> None:
+        self.room = memoryview(bytearray(buffer))
+        self.transport: TlsTransport | None = None
+        self.received = bytearray()
+        self.events: list[str] = []
+        self.lost: list[Exception | None] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, TlsTransport)
+        self.transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += self.room[:nbytes]
+
+    def eof_received(self) -> None:
+        self.events.append("end")
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.append(exc)
+
+
+class Accepting:
+    """An acceptor whose connections all have the same protocol."""
+
+    setup_timeout_s = 30.0
+
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        self.tls = tls
+        self.peer = Peer()
+
+    def plain_answer(self, received: bytes) -> bytes:
+        return b""
+
+    def pause_s(self) -> float:
+        return 0.0
+
+    def accept(self, host: str) -> Peer:
+        return self.peer
+
+
+class Client:
+    """The other end, which does only what the test asks for."""
+
+    def __init__(self, stores: TlsStores, port: int) -> None:
+        context = ssl.create_default_context(cafile=str(stores.authority.certificate))
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setblocking(False)
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="127.0.0.1")
+        self.ended = False
+
+    def flush(self) -> None:
+        if self.outgoing.pending:
+            self.socket.sendall(self.outgoing.read())
+
+    async def until(self, call: Callable[[], Any]) -> Any:
+        """Repeat a call of TLS with what the server sends until it has what it needs."""
+        while True:
+            try:
+                return call()
+            except ssl.SSLWantReadError:
+                self.flush()
+                await self.receive()
+
+    async def receive(self) -> None:
+        async with asyncio.timeout(60):
+            data = await asyncio.get_running_loop().sock_recv(self.socket, 1 << 16)
+        if data:
+            self.incoming.write(data)
+        else:
+            self.incoming.write_eof()
+
+    async def shake_hands(self) -> None:
+        await self.until(self.tls.do_handshake)
+        self.flush()
+
+    async def read(self, size: int) -> bytes:
+        received, left = b"", size
+        while left:
+            part = await self.until(partial(self.tls.read, left))
+            assert part, "the stream ended"
+            received += part
+            left -= len(part)
+        return received
+
+    async def write(self, data: bytes) -> None:
+        self.tls.write(data)
+        await asyncio.get_running_loop().sock_sendall(self.socket, self.outgoing.read())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory) -> TlsStores:
+    return TlsStores(tmp_path_factory.mktemp("stores"))
+
+
+@pytest.fixture(params=[ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2], ids=["1.3", "1.2"])
+def run(stores, request) -> Callable[[Scenario], None]:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.maximum_version = request.param
+    tls.load_cert_chain(stores.broker_settings()["ssl.keystore.location"])
+
+    async def serve(scenario: Scenario) -> None:
+        tasks = LoopTasks()
+        accepting = Accepting(tls)
+        listener = TcpListener(socket.create_server(("127.0.0.1", 0)), accepting, 10, tasks)
+        client = Client(stores, listener.port)
+        try:
+            await scenario(accepting, client)
+        finally:
+            client.socket.close()
+            listener.close()
+            if accepting.peer.transport is not None:
+                accepting.peer.transport.abort()
+                await until(lambda: accepting.peer.lost)
+            tasks.close()
+
+    return lambda scenario: asyncio.run(serve(scenario))
+
+
+def test_steps_run_on_threads_and_what_comes_with_the_last_one_is_passed_on(
+    run, monkeypatch
+) -> None:
+    threads = []
+    step = ssl.SSLObject.do_handshake
+
+    def noted(tls: ssl.SSLObject) -> None:
+        if tls.server_side:
+            threads.append(threading.current_thread().name)
+        step(tls)
+
+    monkeypatch.setattr(ssl.SSLObject, "do_handshake", noted)
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.until(client.tls.do_handshake)
+        client.tls.write(b"first")  # sent with the client's last message, in TLS 1.3
+        client.flush()
+        await until(lambda: accepting.peer.received == b"first")
+        assert len(threads) >= 2
+        assert all(name.startswith("headwater-handshake") for name in threads)
+
+    run(scenario)
+
+
+def test_bytes_pass_in_order_in_both_directions(run) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        peer = accepting.peer
+        sizes = [1, 100, 16 * 1024, 16 * 1024 + 1, PIECE, PIECE + 1, 5]
+        for size in sizes:
+            await client.write(LARGE[:size])
+        await until(lambda: len(peer.received) == sum(sizes))
+        assert peer.received == b"".join(LARGE[:size] for size in sizes)
+        assert peer.transport is not None
+        for size in sizes:
+            peer.transport.write(LARGE[:size])
+        peer.transport.writelines([b"", LARGE, memoryview(LARGE)[:7], b"", b"last"])
+        peer.transport.writelines([])
+        for size in sizes:
+            assert await client.read(size) == LARGE[:size]
+        assert await client.read(len(LARGE)) == LARGE
+        assert await client.read(11) == LARGE[:7] + b"last"
+
+    run(scenario)
+
+
+def test_a_paused_reader_gets_nothing_until_it_resumes(run) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        peer = accepting.peer
+        await client.write(b"one")
+        await until(lambda: peer.received == b"one")
+        assert peer.transport is not None
+        peer.transport.pause_reading()
+        await client.write(LARGE[:50_000])
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert peer.received == b"one"
+        peer.transport.resume_reading()
+        await until(lambda: len(peer.received) == 50_003)
+        assert peer.received == b"one" + LARGE[:50_000]
+
+    run(scenario)
+
+
+def test_a_slow_reader_pauses_the_writer_and_little_is_encrypted_ahead(run) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        peer = accepting.peer
+        await until(lambda: peer.transport is not None)
+        assert peer.transport is not None
+        written = 0
+        while "pause" not in peer.events:
+            peer.transport.write(LARGE)
+            written += len(LARGE)
+        assert peer.transport.get_write_buffer_size() > HIGH_WATER
+        assert len(peer.transport._unsent) <= PIECE + 1024
+        for _ in range(written // len(LARGE)):
+            assert peer.events == ["pause"]
+            assert await client.read(len(LARGE)) == LARGE
+        await until(lambda: peer.transport and not peer.transport.get_write_buffer_size())
+        assert peer.events == ["pause", "resume"]
+
+    run(scenario)
+
+
+def test_close_sends_what_was_written_and_the_end(run) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        peer = accepting.peer
+        await until(lambda: peer.transport is not None)
+        assert peer.transport is not None
+        peer.transport.write(LARGE)
+        peer.transport.close()
+        peer.transport.write(b"too late")
+        assert peer.transport.is_closing()
+        await client.write(b"nobody reads this")
+        assert await client.read(len(LARGE)) == LARGE
+        assert await client.until(lambda: client.tls.read(1)) == b""
+        assert not peer.lost, "it waits for the end of the peer"
+        await client.until(client.tls.unwrap)
+        client.flush()
+        await until(lambda: peer.lost)
+        assert peer.lost == [None]
+        assert not peer.received
+
+    run(scenario)
+
+
+def test_a_peer_that_never_ends_is_closed_after_a_while(run, monkeypatch) -> None:
+    monkeypatch.setattr(tls_transport, "SHUTDOWN_TIMEOUT_S", 0.01)
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        peer = accepting.peer
+        await until(lambda: peer.transport is not None)
+        assert peer.transport is not None
+        peer.transport.close()
+        await until(lambda: peer.lost)
+        assert isinstance(peer.lost[0], TimeoutError)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("polite", [True, False])
+def test_the_end_of_the_peer_ends_the_stream(run, polite) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        peer = accepting.peer
+        await client.write(b"last")
+        if polite:
+            with pytest.raises(ssl.SSLWantReadError):
+                client.tls.unwrap()
+            client.flush()
+            await client.until(client.tls.unwrap)
+        else:
+            client.socket.shutdown(socket.SHUT_WR)
+        await until(lambda: peer.lost)
+        assert (bytes(peer.received), peer.events, peer.lost) == (b"last", ["end"], [None])
+
+    run(scenario)
+
+
+def test_a_peer_whose_bytes_are_not_tls_learns_why_it_is_closed(run) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        peer = accepting.peer
+        await until(lambda: peer.transport is not None)
+        client.socket.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
+        with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+            await client.read(1)
+        await until(lambda: peer.lost)
+        assert isinstance(peer.lost[0], ssl.SSLError)
+
+    run(scenario)
+
+
+def test_a_protocol_that_fails_loses_its_connection(run, monkeypatch) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        reported = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        failure = ValueError("a bug")
+
+        def fail(nbytes: int) -> None:
+            raise failure
+
+        monkeypatch.setattr(accepting.peer, "buffer_updated", fail)
+        await client.shake_hands()
+        await client.write(b"x")
+        await until(lambda: accepting.peer.lost)
+        assert accepting.peer.lost == reported == [failure]
+
+    run(scenario)
+
+
+def test_a_connection_that_is_refused_when_it_is_made_is_closed(run, monkeypatch) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        peer = accepting.peer
+        made = peer.connection_made
+
+        def refuse(transport: asyncio.BaseTransport) -> None:
+            made(transport)
+            assert peer.transport is not None
+            assert peer.transport.get_extra_info("peername") == client.socket.getsockname()
+            peer.transport.abort()
+
+        monkeypatch.setattr(peer, "connection_made", refuse)
+        await client.shake_hands()
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await client.read(1)
+        await until(lambda: peer.lost)
+        assert peer.lost == [None]
+
+    run(scenario)
+
+
+def test_a_handshake_ends_at_its_deadline_even_while_a_step_runs(run, monkeypatch) -> None:
+    under_way, may_end, over = threading.Event(), threading.Event(), threading.Event()
+    step = ssl.SSLObject.do_handshake
+
+    def slow(tls: ssl.SSLObject) -> None:
+        if not tls.server_side:
+            return step(tls)
+        under_way.set()
+        assert may_end.wait(60)
+        try:
+            step(tls)
+        finally:
+            over.set()
+
+    monkeypatch.setattr(ssl.SSLObject, "do_handshake", slow)
+    monkeypatch.setattr(Accepting, "setup_timeout_s", 0.2)
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        peer = accepting.peer
+        with pytest.raises(ssl.SSLError):
+            await client.shake_hands()
+        assert under_way.is_set()
+        assert isinstance(peer.lost[0], TimeoutError)
+        may_end.set()
+        await until(over.is_set)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert peer.transport is None
+        assert len(peer.lost) == 1
+
+    run(scenario)
