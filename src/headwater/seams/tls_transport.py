@@ -17,6 +17,8 @@ Buffer = bytes | bytearray | memoryview
 RECEIVED_AT_ONCE = 256 * 1024
 PIECE = 7 * 16 * 1024
 """How much is encrypted before it is sent: whole records, in less memory than malloc gives back."""
+PIECES_A_TURN = 16
+"""How many are sent in one turn of the loop, even if the peer reads as fast as they come."""
 HIGH_WATER = 512 * 1024
 """Unsent bytes above which the protocol should pause."""
 LOW_WATER = HIGH_WATER // 4
@@ -288,14 +290,19 @@ class TlsTransport(asyncio.Transport):
     # -- sending
 
     def _send_waiting(self) -> None:
-        """Encrypt and send until the socket takes no more."""
+        """Encrypt and send until the socket takes no more, or it is the turn of others."""
         try:
-            while self._unsent or self._encrypt_some():
+            for _ in range(PIECES_A_TURN):
+                if not self._unsent and not self._encrypt_some():
+                    break
                 sent = self._stream.send(self._unsent)
                 if sent < len(self._unsent):
                     self._unsent = memoryview(self._unsent)[sent:]
                 else:
                     self._unsent = b""
+            else:
+                self._watch_room()
+                return
         except (BlockingIOError, InterruptedError):
             self._watch_room()
             return

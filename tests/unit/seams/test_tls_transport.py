@@ -246,6 +246,25 @@ def test_a_slow_reader_pauses_the_writer_and_little_is_encrypted_ahead(run) -> N
     run(scenario)
 
 
+def test_a_large_answer_leaves_turns_to_others_although_the_socket_would_take_it(
+    run, monkeypatch
+) -> None:
+    monkeypatch.setattr(tls_transport, "PIECE", 1000)
+    monkeypatch.setattr(tls_transport, "PIECES_A_TURN", 3)
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        peer = accepting.peer
+        await until(lambda: peer.transport is not None)
+        transport = peer.transport
+        assert transport is not None
+        transport.writelines([LARGE[:5000], LARGE[5000:10_000]])
+        assert transport.get_write_buffer_size() == 7000
+        assert await client.read(10_000) == LARGE[:10_000]
+
+    run(scenario)
+
+
 def test_close_sends_what_was_written_and_the_end(run) -> None:
     async def scenario(accepting: Accepting, client: Client) -> None:
         await client.shake_hands()
