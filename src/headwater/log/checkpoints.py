@@ -104,10 +104,10 @@ class LogRows:
         self._rows = rows
         self._absent = LogRow(recovery_point=0 if points_known else None)
 
-    def names(self, partition: TopicPartition, topic_id: Uuid) -> bool:
-        """Return whether there is a row that counts as one of this topic."""
+    def last_note(self, partition: TopicPartition) -> int | None:
+        """Return the number of the last note that the row of this name knows; None without a row."""
         row = self._rows.get(partition)
-        return row is not None and row.topic_id in (None, topic_id, ZERO_UUID)
+        return None if row is None else row.note
 
     def merged(self, rows: Mapping[TopicPartition, LogRow]) -> "LogRows":
         """Return these rows with some replaced or added."""
@@ -117,13 +117,14 @@ class LogRows:
         """Return the row of a log, ignoring rows of other topics with the same name.
 
         If the log has lost its own id (zero), the row gives its start but nothing else: a topic
-        of the same name may have been deleted just before.
+        of the same name may have been deleted just before. A log that began after that topic has a
+        note with a higher number, which says that the start is not its own.
         """
         row = self._rows.get(partition, self._absent)
         if row.topic_id in (None, topic_id):
             return row
         if ZERO_UUID in (row.topic_id, topic_id):
-            return row._replace(recovery_point=None, high_watermark=0, cleaned_end=0, note=0)
+            return row._replace(recovery_point=None, high_watermark=0, cleaned_end=0)
         return LogRow()
 
 

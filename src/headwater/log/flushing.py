@@ -8,7 +8,7 @@ point may move there. If the log is removed in the meantime, `run` raises LogRem
 
 from typing import TYPE_CHECKING
 
-from headwater.log import aborted_counts, snapshots
+from headwater.log import aborted_counts, snapshots, truncation_note
 from headwater.log.folders import METADATA
 from headwater.log.index_file import IndexFile, save_entries
 from headwater.log.presence import LogRemoved, Presence
@@ -62,8 +62,10 @@ class FlushWork:
             segments.from_rank(first), (segment.base_offset for segment in segments)
         )
         if log.recovery_point == 0:
-            # The first flush of a log also syncs its topic id and its folder.
+            # The first flush of a log also syncs its topic id, its note and its folder.
             self._paths.append(f"{self._directory}/{METADATA}")
+            if log.truncation_limit is not None:
+                self._paths.append(f"{self._directory}/{truncation_note.FILE_NAME}")
             self._folders.append(self._directory.rpartition("/")[0])
         self._epochs = log.epochs
         worth_saving = log.epochs.worth_saving(log.log_end_offset)

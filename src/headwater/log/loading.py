@@ -30,11 +30,13 @@ from headwater.log.segment import LOG, DamagedSegment, Segment
 from headwater.log.segment_checksums import CHECKSUMS
 from headwater.log.truncation_note import (
     START,
+    Note,
     is_damaged,
     lower_start_note,
     read_note,
     read_start_note,
     remove_note,
+    write_note,
 )
 from headwater.model import ZERO_UUID, Uuid
 from headwater.records.batch import RawHeader
@@ -158,6 +160,8 @@ class LogLoader:
         if note is not None and note.outdated(self._known.note):
             remove_note(self._files, self._segments.directory)
         elif note is not None:
+            if not note.number:
+                note = self._number(note)
             self._known.recovery_point = min(self._known.recovery_point or 0, note.limit)
             # Otherwise the start would hide what was written after the truncation.
             self._known.log_start = min(self._known.log_start, note.limit)
@@ -174,6 +178,17 @@ class LogLoader:
                 START,
             )
         self._known.log_start = max(self._known.log_start, self._state.noted_start)
+
+    def _number(self, note: Note) -> Note:
+        """Give a torn note a number: otherwise it would count again if a power cut undid its removal."""
+        numbered = Note(note.limit, self._known.note + 1)
+        try:
+            write_note(self._files, self._segments.directory, numbered)
+        except OSError as failure:
+            if failure.errno not in FULL:
+                raise
+            return note
+        return numbered
 
     def _open_segments(self) -> None:
         directory = self._segments.directory

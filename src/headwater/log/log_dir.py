@@ -167,11 +167,12 @@ class LogDir:
         directory, state = self.join(name), LogState()
         self._files.mkdir(directory)
         self._require_no_records(directory)
-        if self.rows.names(partition, topic_id):
-            # Of an earlier log of this topic, which was moved away or removed. It must not count.
-            state.truncation_limit = 0
-            state.note_number = self.rows.of(partition, topic_id).note + 1
-            write_note(self._files, directory, Note(0, state.note_number))
+        known = self.rows.last_note(partition)
+        if known is not None:
+            # The row of an earlier log must not count. Its topic id may be another one, but a power
+            # cut before the first flush, or damage, may take the new id.
+            state.truncation_limit, state.note_number = 0, known + 1
+            write_note(self._files, directory, Note(0, state.note_number), sync=False)
         write_topic_id(self._files, directory, topic_id)
         return state
 

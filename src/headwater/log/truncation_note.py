@@ -6,7 +6,8 @@ The checkpoint of all logs is written periodically. After a crash, a log that wa
 written again must not be taken for one that was flushed up to the old point. The note is on the disk
 before the first byte is cut, and is removed after the next checkpoint. Notes are numbered, and the
 checkpoint has the number of the last one that it takes into account: a note that outlives its removal
-counts for nothing. A new log whose name the checkpoint still lists writes the same note. A move to
+counts for nothing. A new log whose name the checkpoint still lists writes the same note, which its
+first flush syncs: until then, what a power cut leaves of it counts as the strictest one. A move to
 another log dir notes the log's start, which the checkpoint of that dir does not have.
 """
 
@@ -33,9 +34,9 @@ class Note(NamedTuple):
         return 0 < self.number <= known
 
 
-def write_note(files: Files, directory: str, note: Note) -> None:
+def write_note(files: Files, directory: str, note: Note, *, sync: bool = True) -> None:
     """Correct the checkpoint until one is written that knows the note."""
-    _write(files, f"{directory}/{FILE_NAME}", *note)
+    _write(files, f"{directory}/{FILE_NAME}", *note, sync=sync)
 
 
 def read_note(files: Files, directory: str) -> Note | None:
@@ -64,9 +65,9 @@ def read_start_note(files: Files, directory: str) -> int:
     return start
 
 
-def _write(files: Files, path: str, *numbers: int) -> None:
+def _write(files: Files, path: str, *numbers: int, sync: bool = True) -> None:
     text = b" ".join(b"%d" % number for number in numbers)
-    replace_file(files, path, text + _checksum(text))
+    replace_file(files, path, text + _checksum(text), sync=sync)
 
 
 def _read(files: Files, path: str) -> list[int] | None:

@@ -7,9 +7,11 @@ import pytest
 
 from headwater.log import snapshots
 from headwater.log.epochs import FILE_NAME
+from headwater.log.folders import METADATA
 from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.truncation_note import FILE_NAME as LIMIT
 from headwater.log.truncation_note import START
+from headwater.model import ZERO_UUID
 from headwater.records.batch import batches
 from headwater.records.control import Marker, build_marker
 from headwater.replication.cleaning import _last_batches
@@ -405,6 +407,81 @@ def test_a_replica_that_is_removed_and_added_again_is_not_taken_for_the_old_one(
     append(log)
     flush(log, dirs)
     assert not machine.files.exists(f"{log.directory}/{LIMIT}"), "the checkpoint is right"
+
+
+OTHER_ID = bytes(16 * [7])
+
+
+def created_again(machine):
+    """A log of a topic whose name an earlier one had: that one starts at 3 in the checkpoint."""
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    append(log, 4)
+    log.advance_start(3)
+    flush(log, dirs)
+    retirement = dirs.delete(PARTITION)
+    retirement.free_name()
+    dirs.name_freed(PARTITION, retirement)
+    log = dirs.create(PARTITION, OTHER_ID, SETTINGS, NOW)
+    append(log, 2)
+    append(log, 4)
+    return dirs, log
+
+
+def test_a_topic_that_is_created_again_does_not_start_where_the_earlier_one_did():
+    """Its id is synced with the first flush. Without it, the checkpoint's row could be its own."""
+    machine = Machine("/data")
+    created_again(machine)
+    without_id = 0
+    for seed in range(60):
+        image = Machine("/data")
+        image.disk = machine.disk.copy()
+        image.disk.lose_power(stream(seed, "cut"))
+        log = image.start().logs.get(PARTITION)
+        if log is not None:
+            assert (log.failure, log.log_start_offset) == (None, 0)
+            without_id += log.topic_id == ZERO_UUID and log.log_end_offset > 0
+    assert without_id
+
+
+def test_a_topic_that_is_created_again_and_loses_its_id_keeps_its_own_start():
+    machine = Machine("/data")
+    dirs, log = created_again(machine)
+    metadata = f"{log.directory}/{METADATA}"
+    for start in (0, 2):
+        log.advance_start(start)
+        if start:
+            flush(log, dirs)
+            assert machine.files.exists(f"{log.directory}/{LIMIT}"), "the removal waits for a flush"
+        image = Machine("/data")
+        image.disk = machine.disk.copy()
+        image.disk.find(metadata).data[30] ^= 1
+        loaded = image.start().logs[PARTITION]
+        assert (loaded.topic_id, loaded.failure) == (ZERO_UUID, None)
+        assert (loaded.log_start_offset, loaded.log_end_offset) == (start, 6)
+
+
+def test_a_note_torn_by_a_power_cut_counts_once():
+    """A later power cut may undo its removal, after an acknowledged DeleteRecords."""
+    machine = Machine("/data")
+    _, log = created_again(machine)
+    note = f"{log.directory}/{LIMIT}"
+    machine.disk.sync_all()
+    machine.disk.find(note).data[:] = machine.disk.find(note).durable[:] = b""
+    machine.files.die()
+    dirs = machine.start()
+    log = dirs.logs[PARTITION]
+    assert (log.log_start_offset, log.log_end_offset) == (0, 6)
+    for _ in range(2):
+        append(log)
+        flush(log, dirs)
+    assert not machine.files.exists(note), "the checkpoint knows the note"
+    log.advance_start(6)
+    dirs.checkpoint({})()
+    assert log.durable_start == 6
+    machine.cut_power()
+    dirs = machine.start()
+    assert dirs.logs[PARTITION].log_start_offset == 6
 
 
 def test_a_topic_deleted_during_the_end_of_a_move_frees_its_name_in_both_log_dirs():
