@@ -28,7 +28,10 @@ def clear_leftovers(
     """Return the names of the files that belong to the log, and the segments of finished swaps."""
     names = files.listdir(directory)
     for name in names:
-        orphan = name.endswith(CHECKSUMS) and name.removesuffix(CHECKSUMS) + LOG not in names
+        # In the middle of a swap, the checksums have their name before the segment has it.
+        stem = name.removesuffix(CHECKSUMS)
+        segments = (stem + LOG, stem + LOG + SWAP)
+        orphan = name.endswith(CHECKSUMS) and not any(one in names for one in segments)
         if orphan or name.endswith((DELETED, CLEANED, ".tmp")):
             files.unlink(f"{directory}/{name}")
     swapping = [name for name in names if name.endswith(SWAP)]
@@ -69,6 +72,8 @@ class _UnfinishedSwap:
         base = int(stem.rpartition("/")[2])
         size = self._files.path_size(stem + LOG + SWAP)
         swapped = Segment(self._files, self._descriptors, self._directory, base, size, suffix=SWAP)
+        if not self._files.exists(swapped.checksums.path):
+            swapped.checksums.path = stem + CHECKSUMS  # renamed before the segment
         end = self._sound_end(swapped)
         if self._files.exists(stem + LOG):
             if end == base or end not in self._bases:
@@ -82,9 +87,16 @@ class _UnfinishedSwap:
         return True
 
     def _sound_end(self, segment: Segment) -> int:
-        """Return where the batches of a segment end, up to the first damaged one."""
+        """Return where the batches of a segment end, up to the first damaged one.
+
+        An offset is not covered by the CRC of its batch, so a segment that differs from its checksums
+        has no end.
+        """
         end = segment.base_offset
         try:
+            wrong = segment.checksums.compare(self._descriptors.of(segment.path))
+            if wrong is not None:
+                raise DamagedSegment(f"{segment.path} is damaged near byte {wrong}")
             for position, header in headers(segment):
                 require_whole(segment, position)
                 end = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1

@@ -287,6 +287,8 @@ class LogLoader:
             self._seal_again(segments[rank - 1])
         sizes = [segment.size for segment in untrusted]
         end, position = self._flushed_end(untrusted[0])
+        for segment in untrusted:
+            self._require_intact(segment, position if segment is untrusted[0] else 0)
         segments.unlist_after(rank)
         for segment in untrusted:
             segment.checksums.doubt()
@@ -329,6 +331,15 @@ class LogLoader:
             raise DamagedSegment(
                 f"the log ends at {end}, though {self._point} offsets were flushed"
             )
+
+    def _require_intact(self, segment: Segment, position: int) -> None:
+        """Raise if what is to be walked differs from checksums: they were made after a flush.
+
+        A walk would take a wrong offset for the end of the log, or the damage for a torn tail.
+        """
+        wrong = segment.checksums.compare(self._descriptors.of(segment.path), position)
+        if wrong is not None:
+            raise DamagedSegment(f"{segment.path}, which was flushed, is damaged near byte {wrong}")
 
     def _seal_again(self, segment: Segment) -> None:
         """Seal a segment again: a crash after the roll lost its last time index entry."""

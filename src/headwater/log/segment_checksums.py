@@ -121,6 +121,18 @@ class SegmentChecksums:
             self._passed(rank)
         return None
 
+    def compare(self, fd: int, position: int = 0) -> int | None:
+        """Compare the file from `position` on; return where it differs. None also without checksums."""
+        self.load()
+        if self.sums is None or self.trusted:
+            return None
+        for start in range(position // CHUNK * CHUNK, self.covered, PIECE):
+            data = read_fully(self._files, fd, min(PIECE, self.covered - start), start)
+            wrong = self.damage(data, start)
+            if wrong is not None:
+                return wrong
+        return None
+
     def distrust(self, position: int) -> None:
         """Serve nothing of the chunk at `position` any more: its batches are damaged."""
         self._bad.add(position // CHUNK)

@@ -1,11 +1,13 @@
 """The checksums beside sealed segments: when they are written, removed, compared."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from headwater.errors import E, KafkaError
 from headwater.log.compaction.passes import CleaningPass
+from headwater.log.flushing import save_active_checksums
 from headwater.log.segment_checksums import DamagedChecksums, decode, encode
 from headwater.log.settings import LogSettings
 from headwater.seams.files import OsFiles
@@ -135,9 +137,9 @@ def test_a_crash_removes_those_beyond_the_recovery_point_only(tmp_path):
 def test_a_crash_between_a_flush_and_the_checkpoint_keeps_those_of_whole_segments(tmp_path):
     """A start does not read what the checkpoint calls flushed: only they show damage in there."""
     dirs, log = created(tmp_path, LIMITS)
-    fill(log, 5)
+    fill(log, 10)
     flush(log, dirs)
-    fill(log, 35)
+    fill(log, 30)
     work = log.unflushed()
     work.run()
     log.mark_flushed(work)
@@ -149,6 +151,33 @@ def test_a_crash_between_a_flush_and_the_checkpoint_keeps_those_of_whole_segment
     with pytest.raises(KafkaError) as refused:
         stored(log)
     assert refused.value.code is E.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("place", [0, 7, 9, 15, 40, 70_000])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_crash_takes_no_damage_above_the_checkpoint_for_a_torn_tail(tmp_path, number, place):
+    """The checksums were made after a flush. A wrong offset must not become the end of the log."""
+    limits = replace(LIMITS, cleanup_policy="compact")  # gaps are in order
+    dirs, log = created(tmp_path, limits)
+    fill(log)
+    work = log.unflushed()
+    work.run()
+    log.mark_flushed(work)
+    log.segments.active.seal()
+    save_active_checksums(log)  # a clean stop that was killed before its checkpoint
+    rows, kept = stored(log), files_of(log)
+    assert len(kept) == 3
+    path = log.segments[number].path
+    flip(path, place, 3)
+    for _ in range(2):
+        dirs, log = reopened(dirs, tmp_path, limits)
+        assert f"{path}, which was flushed, is damaged near byte" in log.failure
+        assert files_of(log) == kept
+    flip(path, place, 3)
+    dirs, log = reopened(dirs, tmp_path, limits)
+    assert log.failure is None
+    assert stored(log) == rows
+    dirs.abandon()
 
 
 def test_a_truncation_removes_them_first_and_later_appends_are_covered_again(tmp_path):

@@ -13,6 +13,7 @@ from headwater.log.settings import LogSettings
 from headwater.log.slices import PLAIN_SOCKET, SliceStream
 from headwater.log.time_lookup import TimeLookup
 from headwater.log.verify import verify_log
+from headwater.records.batch import batches
 from headwater.seams.files import OsFiles
 from headwater.seams.randomness import SystemRandomness
 from tests.unit.log.compaction.support import (
@@ -135,6 +136,44 @@ def test_b17_a_crash_at_any_step_of_a_swap_leaves_a_whole_log(tmp_path):
         dirs.abandon()
         assert verify_log(log.directory, gaps=True).problems == []
     assert images > 15
+
+
+def test_a_crash_at_any_step_of_a_swap_keeps_the_checksums_of_what_is_there(tmp_path):
+    """Where compaction leaves gaps, only they show that an offset is wrong."""
+    compacted = 0
+    for folder in crashed_images(tmp_path, lambda log, g: log.replace_segments(*g)):
+        dirs = opened(folder, COMPACTED)
+        log = dirs.logs[PARTITION]
+        for segment in log.segments:
+            segment.checksums.load()
+            assert segment is log.segments.active or not segment.checksums.absent
+        compacted += contents(log) == AFTER + TAIL
+        dirs.abandon()
+    assert compacted > 4
+
+
+def test_a_half_swapped_segment_with_a_wrong_offset_removes_no_later_one(tmp_path):
+    kept = adopted = 0
+    for folder in crashed_images(tmp_path, lambda log, g: log.replace_segments(*g)):
+        for path in folder.glob("*/*.log.swap"):
+            is_old_there = path.with_suffix("").exists()
+            content = bytearray(path.read_bytes())
+            last = [position for position, _ in batches(content)][-1]
+            content[last + 4] ^= 1  # a higher base offset, in order
+            path.write_bytes(content)
+            dirs = opened(folder, COMPACTED)
+            log = dirs.logs[PARTITION]
+            assert (log.log_end_offset, log.failure) == (8, None)
+            assert [row[0] for row in stored(log, start=7)] == [7]
+            if is_old_there:
+                kept += 1
+                assert contents(log) == BEFORE + TAIL
+            else:
+                adopted += 1
+                with pytest.raises(KafkaError, match="is damaged near byte"):
+                    stored(log)
+            dirs.abandon()
+    assert min(kept, adopted) > 2
 
 
 class FullFiles(OsFiles):
