@@ -7,7 +7,7 @@ from contextlib import suppress
 from headwater.errors import KafkaError
 from headwater.log.log_dir import LOCK, META
 from headwater.log.partition_log import PartitionLog
-from headwater.log.segment import LOG
+from headwater.log.segment import LOG, SWAP
 from headwater.log.segment_checksums import CHECKSUMS, DamagedChecksums, decode
 from headwater.records.batch import HEADER
 from headwater.records.builder import build_batch
@@ -219,8 +219,16 @@ def _with_part(disk: Disk, change: Change, chance: Stream) -> Disk:
 
 
 def _covered(disk: Disk, path: str) -> int:
-    """Return how many bytes of a segment the checksums beside it are for."""
-    file = disk.find(path.removesuffix(LOG) + CHECKSUMS)
+    """Return how many bytes of a segment the checksums beside it are for.
+
+    Those of a segment that compaction swaps in get their name before it.
+    """
+    stem = path.removesuffix(SWAP).removesuffix(LOG)
+    file = None
+    if path.endswith(SWAP):
+        file = disk.find(stem + CHECKSUMS + SWAP)
+    if file is None and not (path.endswith(SWAP) and disk.find(stem + LOG)):
+        file = disk.find(stem + CHECKSUMS)
     try:
         return decode(bytes(file.data))[0] if isinstance(file, File) else 0
     except DamagedChecksums:

@@ -165,8 +165,11 @@ class LogModel:
         """Yield what a reader of a damaged log takes for true, and was never written.
 
         The CRC of a batch does not cover its first bytes (offset, length, leader epoch). Only checksums
-        of the segment do: with them, the `whole` batch is compared.
+        of the segment do: with them, the `whole` batch is compared, and the end of the log.
         """
+        ends = (read_header(row).next_offset for rows in self.tried.values() for row in rows)
+        if whole and log.failure is None and log.log_end_offset > max(ends, default=0):
+            yield f"B41: ends at {log.log_end_offset}, and nothing was written up to there"
         written = {row for rows in self.tried.values() for row in rows}
         bodies = {row[CRC_START:] for row in written}
         by_offset = self._tried_pairs()
