@@ -29,7 +29,7 @@ class FlushWork:
 
     __slots__ = (
         "_aborted", "_checksums", "_directory", "_entries", "_epochs", "_files", "_folders", "_indexes", "_needed",
-        "_paths", "_presence", "_save", "_segments", "_snapshots", "end_offset", "first_offset", "syncing", "truncations",
+        "_paths", "_presence", "_save", "_segments", "_snapshots", "decided_end", "end_offset", "first_offset", "syncing", "truncations",
     )  # fmt: skip
 
     def __init__(self, log: "PartitionLog") -> None:
@@ -39,6 +39,7 @@ class FlushWork:
         self._presence = log.presence
         self._directory = log.directory
         self.end_offset = log.log_end_offset
+        self.decided_end = log.producers.undecided_below(self.end_offset)
         self.truncations = log.truncations
         self._entries: list[tuple[IndexFile, int, bytes]] = []
         self._indexes: list[IndexFile] = []

@@ -50,7 +50,7 @@ class PartitionLog:
 
     __slots__ = (
         "_dirty_since_ms", "_unflushed_from", "checkpointed", "checkpointed_at", "cleaned_end",
-        "cleaning", "directory", "epochs", "log_end_offset",
+        "cleaning", "decided_end", "directory", "epochs", "log_end_offset",
         "log_start_offset", "note_number", "noted_start", "presence", "producers", "recovery_point", "segments", "snapshot_at",
         "snapshot_offset", "snapshots", "staging", "stored_start", "synced_end", "topic_id", "topic_partition",
         "truncation_limit", "truncations",
@@ -71,14 +71,15 @@ class PartitionLog:
         self.segments = segments
         self.epochs = epochs
         self.producers = producers
-        self.log_start_offset = state.log_start_offset
-        self.log_end_offset = state.log_end_offset
+        self.log_start_offset, self.log_end_offset = state.log_start_offset, state.log_end_offset
         self.staging = Staging(self.topic_partition, epochs, producers, state.log_end_offset)
         if state.failure is not None:
             self.staging.fail(state.failure)
         segments.on_damage = self.staging.fail
         # A start trusts what is below; the data alone is on the disk up to `synced_end`.
         self.recovery_point = self.synced_end = state.recovery_point
+        # Every transaction that began below this offset has a marker below the recovery point.
+        self.decided_end = producers.undecided_below(state.recovery_point)
         # The recovery point that the checkpoint file has: snapshots from there on are still needed.
         self.checkpointed = state.recovery_point
         # The log start that the checkpoint file has.
@@ -88,8 +89,7 @@ class PartitionLog:
         # The truncations that the checkpoint file takes into account.
         self.checkpointed_at = 0 if state.truncation_limit is None else -1
         # The limit in a note in the folder, which overrides the checkpoint file; None without one.
-        self.truncation_limit = state.truncation_limit
-        self.note_number = state.note_number
+        self.truncation_limit, self.note_number = state.truncation_limit, state.note_number
         # The offset of the newest intact producer snapshot.
         self.snapshot_offset = state.snapshot_offset
         # Everything below this offset was compacted; retention drops nothing while it goes on.
@@ -193,8 +193,7 @@ class PartitionLog:
         if not batches:
             return
         segments = self.segments
-        active = segments.active
-        settings = segments.settings
+        active, settings = segments.active, segments.settings
         size = active.size
         try:
             if not active.ready:
@@ -323,6 +322,7 @@ class PartitionLog:
         replayed = replay_producers(segments, self.producers, offset, self.staging.now_ms)
         self.snapshot_offset = replayed.snapshot_offset
         self.producers.restore_transactions(offset)
+        self.decided_end = min(self.decided_end, self.producers.undecided_below(offset))
         last.save_indexes()
         segments.save_aborted_counts([last], segments)
         self.epochs.save(sync=True)
@@ -460,8 +460,7 @@ class PartitionLog:
         ):
             return None
         work = FlushWork(self)
-        self._unflushed_from = self.size
-        self._dirty_since_ms = CLEAN
+        self._unflushed_from, self._dirty_since_ms = self.size, CLEAN
         return work
 
     def _take_snapshot(self, offset: int) -> None:
@@ -483,7 +482,8 @@ class PartitionLog:
         if work.truncations != self.truncations:
             return
         work.mark_saved()
-        self.recovery_point = max(self.recovery_point, work.end_offset)
+        if work.end_offset >= self.recovery_point:
+            self.recovery_point, self.decided_end = work.end_offset, work.decided_end
         self.synced_end = max(self.synced_end, self.recovery_point)
         self.remove_stale_note()
         self.segments.release_flushed(work.first_offset)

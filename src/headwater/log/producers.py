@@ -287,6 +287,10 @@ class ProducerStates:
         """Return the offset before which a read-committed consumer may read."""
         return self._transactions.stable(high_watermark)
 
+    def undecided_below(self, end: int) -> int:
+        """Return where the first transaction began that has no marker below `end`; `end` without one."""
+        return self._transactions.undecided_below(end)
+
     def forget_replicated(self, high_watermark: int) -> None:
         """Free what is known of transactions that ended below the high watermark."""
         self._transactions.forget_replicated(high_watermark)

@@ -44,6 +44,18 @@ class OpenTransactions:
         stable = min(high_watermark, next(iter(self._open.values()), high_watermark))
         return min(stable, ended[0][0]) if ended else stable
 
+    def undecided_below(self, end: int) -> int:
+        """Return where the first transaction began that has no marker below `end`; `end` without one.
+
+        `end` is at or above the high watermark, or the log was just loaded.
+        """
+        first = min(end, next(iter(self._open.values()), end))
+        for first_offset, marker_offset in reversed(self._ended):
+            if marker_offset < end:
+                break
+            first = min(first, first_offset)
+        return first
+
     def forget_replicated(self, high_watermark: int) -> None:
         """Drop the transactions whose markers are below the high watermark."""
         ended = self._ended

@@ -149,6 +149,53 @@ def test_a_producer_is_known_after_a_truncation_of_a_compacted_log(tmp_path):
     assert log.producers.get(5).last_sequence == 0
 
 
+@pytest.mark.parametrize("how", ["written", "started again", "truncated"])
+def test_a_marker_that_is_not_flushed_decides_nothing_for_compaction(how):
+    """A power cut takes the marker: the transaction may then be aborted, and the older value counts."""
+    machine = Machine("/data")
+    settings = replace(SETTINGS, cleanup_policy="compact")
+    dirs = machine.start()
+    log = dirs.create(PARTITION, TOPIC_ID, settings, NOW)
+    append(log, value=b"old")
+    append(log, value=b"new", producer=5, sequence=0, transactional=True)
+    log.roll(NOW)
+    append(log)
+
+    def commit():
+        log.staging.stage_marker(build_marker(Marker(5, 0, True, 0), now=NOW), 0, NOW)
+        log.write_staged()
+
+    if how == "truncated":
+        commit()
+    flush(log, dirs)
+    if how == "truncated":
+        log.truncate_to(3)
+    commit()
+    if how == "started again":
+        machine.files.die()
+        dirs = machine.start()
+        log = dirs.logs[PARTITION]
+        log.configure(settings)
+
+    def compact():
+        clean(SimpleNamespace(clock=PlayClock(), files=machine.files), log, 4, bytes(16))
+
+    compact()
+    assert log.cleaned_end == 0
+    image = Machine("/data")
+    image.disk = machine.disk.copy()
+    image.disk.lose_power(stream(0, "cut"), ("none",))
+    loaded = image.start().logs[PARTITION]
+    assert [first for first, *_ in stored(loaded)] == [0, 1, 2]
+    assert loaded.last_stable_offset(3) == 1
+    work = log.unflushed()
+    work.run()
+    log.mark_flushed(work)
+    compact()
+    assert log.cleaned_end == 2
+    assert [first for first, *_ in stored(log)] == [1, 2, 3]
+
+
 # -- power cuts
 
 

@@ -43,10 +43,13 @@ class Dirtiness(NamedTuple):
 
 
 def measure(log: PartitionLog, stable: int, now_ms: int) -> Dirtiness:
-    """Return how dirty a log is whose records are stable below the offset `stable`."""
+    """Return how dirty a log is whose records are stable below the offset `stable`.
+
+    What a power cut may take decides nothing: neither a later value of a key, nor a marker.
+    """
     settings = log.settings
     first_dirty = max(log.cleaned_end, log.log_start_offset)
-    limit = min(stable, log.recovery_point)
+    limit = min(stable, log.recovery_point, log.decided_end)
     young = now_ms - settings.min_compaction_lag_ms
     old = now_ms - settings.max_compaction_lag_ms
     segments = log.segments

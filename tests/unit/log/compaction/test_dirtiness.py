@@ -80,7 +80,7 @@ def test_a_segment_whose_aborted_transactions_are_not_saved_waits(tmp_path):
     write(log, (b"a", b"no"), producer_id=7, base_sequence=0, transactional=True)
     end_transaction(log, 7, commit=False)
     log.roll(NOW)
-    log.recovery_point = log.log_end_offset
+    log.recovery_point = log.decided_end = log.log_end_offset
     assert measure(log, log.log_end_offset, NOW).segments == 0
     log.recovery_point = 0
     flush(log, dirs)
