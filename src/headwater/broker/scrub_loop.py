@@ -65,8 +65,8 @@ class Scrubber:
                     log.warning("scrubbing %s failed: %s", segment.path, failure)
 
     async def _scrub(self, replica: Replica, segment: Segment) -> None:
-        gaps = replica.upkeep.may_have_gaps
-        scrub = SegmentScrub(self._context.files, segment, gaps=gaps)
+        expected = replica.upkeep.expected_headers(segment)
+        scrub = SegmentScrub(self._context.files, segment, expected)
         count = await self._tasks.in_thread(scrub.step, Lane.REMOVAL)
         while count and self._may_scrub(replica, segment):
             rate = max(1, self._context.settings.log_scrub_bytes_per_second)

@@ -1,10 +1,12 @@
 """Reads a sealed segment again and compares it, step by step, with its checksums.
 
-A segment without checksums is checked by the CRCs and the order of its batches; if all are sound, it
-gets its checksums. Steps run on file threads, one at a time; readers and writers go on meanwhile.
+A segment without checksums is checked by the CRCs of its batches, and their offsets and leader epochs,
+which no CRC covers, by what else is known of the log; if all are sound, it gets its checksums. Steps run on file threads, one at a time; readers and writers go on meanwhile.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from headwater.log.segment import Segment
 from headwater.log.segment_checksums import CHUNK
@@ -15,16 +17,44 @@ from headwater.seams.files import Files, read_fully
 PIECE = 16 * CHUNK
 
 
+class ExpectedHeaders(NamedTuple):
+    """What the headers of the batches of one segment must agree with."""
+
+    end: int
+    """Where the next segment begins."""
+    gaps: bool
+    """Whether compaction may have removed offsets."""
+    epochs: Sequence[int] = ()
+    starts: Sequence[int] = ()
+    """The leader epochs of the log and where they begin."""
+
+    def allows(self, base: int, delta: int, epoch: int, expected: int) -> bool:
+        """Return whether a batch may follow what ends at the offset `expected`."""
+        in_order = base == expected or (self.gaps and base > expected)
+        rank = bisect_right(self.starts, base)
+        known = not rank or self.epochs[rank - 1] == epoch
+        return in_order and known and delta >= 0 and base + delta < self.end
+
+
 class SegmentScrub:
     """The scrub of one segment."""
 
-    __slots__ = ("_cuts", "_files", "_gaps", "_segment", "_size", "_steps", "damaged_at", "proven")
+    __slots__ = (
+        "_cuts",
+        "_expected",
+        "_files",
+        "_segment",
+        "_size",
+        "_steps",
+        "damaged_at",
+        "proven",
+    )
 
-    def __init__(self, files: Files, segment: Segment, *, gaps: bool) -> None:
+    def __init__(self, files: Files, segment: Segment, expected: ExpectedHeaders) -> None:
         self._files = files
         self._segment = segment
         self._size = segment.size
-        self._gaps = gaps
+        self._expected = expected
         self._cuts = segment.checksums.cuts
         self._steps: Iterator[int] | None = None
         # Where the first damage was found.
@@ -84,11 +114,11 @@ class SegmentScrub:
         """Check whole batches; return where the last of them ends, and the offset after it."""
         at = 0
         while at + HEADER_SIZE <= len(data):
-            base, length, _, magic, crc, _, delta, *_ = HEADER.unpack_from(data, at)
+            base, length, epoch, magic, crc, _, delta, *_ = HEADER.unpack_from(data, at)
             stop = at + length + OVERHEAD
             if magic != MAGIC or length < HEADER_SIZE - OVERHEAD or stop > len(data):
                 break
-            in_place = base == expected or (self._gaps and base > expected)
+            in_place = self._expected.allows(base, delta, epoch, expected)
             if not in_place or crc32c(data[at + CRC_START : stop]) != crc:
                 self._found(start + at, start + stop)
             expected = base + delta + 1

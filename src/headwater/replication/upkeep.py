@@ -6,6 +6,7 @@ from headwater.log.partition_log import PartitionLog
 from headwater.log.presence import Presence
 from headwater.log.producers import ProducerStateEntry
 from headwater.log.retention import RetentionStep
+from headwater.log.scrubbing import ExpectedHeaders
 from headwater.log.segment import Segment
 from headwater.replication.partition import Partition
 
@@ -81,10 +82,15 @@ class Upkeep:
         """All segments but the active one."""
         return list(self._log.segments)[:-1]
 
-    @property
-    def may_have_gaps(self) -> bool:
-        """Return whether compaction may have removed offsets."""
-        return self._log.settings.compacted or self._log.cleaned_end > 0
+    def expected_headers(self, sealed: Segment) -> ExpectedHeaders:
+        """Return what the batches of a sealed segment must agree with."""
+        partition_log = self._log
+        segments, epochs = partition_log.segments, partition_log.epochs
+        end = segments[segments.rank(sealed.base_offset) + 1].base_offset
+        gaps = partition_log.settings.compacted or partition_log.cleaned_end > 0
+        if epochs.damaged:
+            return ExpectedHeaders(end, gaps)
+        return ExpectedHeaders(end, gaps, tuple(epochs.epochs), tuple(epochs.starts))
 
     @property
     def presence(self) -> Presence:

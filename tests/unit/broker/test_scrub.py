@@ -8,6 +8,7 @@ from headwater.broker import scrub_loop
 from headwater.errors import E, KafkaError
 from headwater.log.scrubbing import SegmentScrub
 from headwater.log.settings import LogSettings
+from headwater.replication.upkeep import Upkeep
 from headwater.seams.files import OsFiles
 from tests.unit.broker.live import Live, until
 from tests.unit.log.support import PARTITION, append, created, opened, stored
@@ -23,8 +24,11 @@ def flip(path, place):
         file.write(bytes([byte ^ 1]))
 
 
-def scrubbed(segment):
-    scrub = SegmentScrub(OsFiles(), segment, gaps=False)
+def scrubbed(log, segment, settings=SETTINGS):
+    """The end of a scrub of a sealed segment."""
+    log.configure(settings)
+    expected = Upkeep(log, None).expected_headers(segment)
+    scrub = SegmentScrub(OsFiles(), segment, expected)
     while scrub.step():
         pass
     return scrub
@@ -44,10 +48,10 @@ def test_damage_to_a_sealed_segment_is_found_and_then_not_served(tmp_path, with_
     log = dirs.logs[PARTITION]
     assert len(stored(log)) == 30
     first = log.segments[0]
-    sound = scrubbed(first)
+    sound = scrubbed(log, first)
     assert (sound.damaged_at, sound.proven) == (None, not with_checksums)
     flip(first.path, place)
-    found = scrubbed(first)
+    found = scrubbed(log, first)
     assert found.damaged_at is not None
     assert found.damaged_at <= place
     with pytest.raises(KafkaError) as refused:
@@ -55,6 +59,31 @@ def test_damage_to_a_sealed_segment_is_found_and_then_not_served(tmp_path, with_
     assert refused.value.code is E.CORRUPT_MESSAGE
     second = log.segments[1].base_offset
     assert len(stored(log, start=second)) == 30 - second
+    dirs.abandon()
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_offsets_and_epochs_without_checksums_are_compared_with_what_else_is_known(
+    tmp_path, compacted
+):
+    """No CRC covers them, and the checksums that a scrub makes would vouch for what is wrong."""
+    policy = "compact" if compacted else "delete"
+    settings = LogSettings(segment_bytes=150_000, cleanup_policy=policy)
+    dirs, log = created(tmp_path, settings)
+    for number in range(30):
+        append(log, 1, leader=number // 5, value=bytes(10_000))
+    first = log.segments[0]
+    last = first.size - len(stored(log)[0][2])
+    first.checksums.forget()
+    assert scrubbed(log, first, settings).proven
+    for place in (last + 4, last + 7, 15, last + 15):
+        flip(first.path, place)
+        first.checksums.forget()
+        found = scrubbed(log, first, settings)
+        assert found.damaged_at is not None
+        assert found.damaged_at <= place
+        assert not found.proven
+        flip(first.path, place)
     dirs.abandon()
 
 
