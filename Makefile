@@ -13,7 +13,7 @@ run: setup                ## a broker, an evening of events, the reference pipel
 	$(BIN)/python -m examples.behavior
 
 test: peers check         ## everything: checks, unit, property, simulation, integration, real clients
-	$(BIN)/python -m tools.side_by_side \
+	$(BIN)/python -m tools.side_by_side --again "--last-failed --last-failed-no-failures=none" \
 	  spark $(BIN)/pytest tests/pipelines tests/docs $(ORDER) $(CACHE)spark -- \
 	  live $(BIN)/pytest tests/integration $(ORDER) $(CACHE)live -- \
 	  clients $(BIN)/pytest tests/clients tests/compat $(ORDER) $(CACHE)clients -- \

@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tools.side_by_side import split
+
+ROOT = str(Path(__file__).parents[2])
 
 
 def side_by_side(*words):
@@ -73,3 +76,42 @@ def test_what_goes_to_stderr_is_told_too():
 def test_a_name_without_a_command_is_a_slip():
     with pytest.raises(SystemExit, match="one has no command"):
         list(split(["one", "--", "two", "true"]))
+
+
+FAILS_ONCE = """
+import pathlib, sys
+again = sys.argv[1:].count("second")
+print("run", len(pathlib.Path("runs").read_text()) if pathlib.Path("runs").exists() else 0, again)
+with open("runs", "a") as runs:
+    runs.write("x")
+if not again:
+    print(*["FAILED late"] * int(sys.argv[1]), sep="\\n")
+    sys.exit(1)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def test_few_failures_are_tried_again_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    done = side_by_side("--again", "second", "it", *python(FAILS_ONCE), "1", "0")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-4:] == [
+        "it runs once more, alone",
+        "it: run 1 1",
+        "it passed only when it ran alone:",
+        "  FAILED late",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failures", "second", "runs"), [("1", "2", "xx"), ("4", "0", "x"), ("0", "0", "x")]
+)
+def test_what_fails_twice_or_in_many_places_has_failed(
+    tmp_path, monkeypatch, failures, second, runs
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    done = side_by_side("--again", "second", "it", *python(FAILS_ONCE), failures, second)
+    assert done.returncode == 1, done.stdout
+    assert (tmp_path / "runs").read_text() == runs
