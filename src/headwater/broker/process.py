@@ -20,8 +20,12 @@ from headwater.seams.signals import on_stop_signal
 from headwater.seams.tasks import LoopTasks
 from headwater.seams.workers import ProcessWorkers
 
-GC_THRESHOLD = 20_000
-"""Allocations between two collections: requests create no cycles, so few are needed."""
+GC_THRESHOLDS = (5_000, 3, 1_000)
+"""When the collector looks at objects: after so many more than were freed, then after so many looks.
+
+Requests leave no cycles, so it finds little, but it holds the loop: a look at the youngest takes less
+than a millisecond, one at all objects of 10,000 partitions a tenth of a second, so that must be rare.
+"""
 
 
 def system_seams() -> Seams:
@@ -50,6 +54,7 @@ def run(settings: BrokerSettings, on_ready: OnReady) -> None:
     import uvloop
 
     uvloop.run(_serve(settings, on_ready))
+    gc.freeze()  # the end of the process looks at no object again
 
 
 async def _serve(settings: BrokerSettings, on_ready: OnReady) -> None:
@@ -93,5 +98,5 @@ def _collect_rarely() -> None:
     """Freeze the objects of the start, so that the collector skips them, and collect rarely."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
