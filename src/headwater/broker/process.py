@@ -20,8 +20,8 @@ from headwater.seams.signals import on_stop_signal
 from headwater.seams.tasks import LoopTasks
 from headwater.seams.workers import ProcessWorkers
 
-GC_THRESHOLDS = (5_000, 3, 1_000)
-"""When the collector looks at objects: after so many more than were freed, then after so many looks.
+GC_THRESHOLDS = (5_000, 3, 100)
+"""When the collector looks at the youngest objects, at older ones, and at all: counts of new ones, of looks.
 
 Requests leave no cycles, so it finds little, but it holds the loop: a look at the youngest takes less
 than a millisecond, one at all objects of 10,000 partitions a tenth of a second, so that must be rare.

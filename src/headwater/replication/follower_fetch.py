@@ -101,6 +101,10 @@ class FollowedPartition:
     listed_position: LogPosition | None = None
     listed_in: int = 0
     """The number of the request that listed it so: answers to earlier ones begin elsewhere."""
+    grows_from: int = 0
+    """The number of the request since which it has only grown, by what this leader epoch sent."""
+    missed: bool = False
+    """Whether an answer was ignored: the session does not send its high watermark again."""
 
     @property
     def ready(self) -> bool:
@@ -109,6 +113,13 @@ class FollowedPartition:
     @property
     def is_as_listed(self) -> bool:
         return self.listed_epoch == self.leader_epoch and self.listed_position == self.position
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether it was listed in this leader epoch, and nothing has been cut off since."""
+        listed = self.listed_position
+        in_epoch = self.listed_epoch == self.leader_epoch
+        return in_epoch and listed is not None and listed.end <= self.position.end
 
 
 class FollowerLimits(NamedTuple):
@@ -147,6 +158,9 @@ class FollowerFetch:
         """Whether a partition became ready that the fetch in flight does not include."""
         self.requests = 0
         """How many fetches were made: the number of the last one."""
+        # The request that began the session; how many partitions were forgotten to be listed again.
+        self._first_request = 1
+        self._relisted = 0
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -263,10 +277,13 @@ class FollowerFetch:
         self.end_delays(now_ms)
         self.requests += 1
         listed, forgotten = self._changes()
-        self.urgent = False
+        self.urgent = bool(self._relisted)
         if not self._listed:
             self._reset_session()
-            return None
+            if not self.urgent:
+                return None
+            self._first_request, self.urgent = self.requests, False
+            listed, forgotten = self._changes()
         is_full, epoch = self._session_id == 0, self._session_epoch
         if not is_full:
             self._session_epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
@@ -295,15 +312,20 @@ class FollowerFetch:
         added = 0
         later: list[_Key] = []
         changed, self._changed = self._changed, {}
+        self._relisted = 0
         for key in changed:
             followed = self._by_key[key]
-            if not followed.ready:
+            if not followed.ready or followed.missed:
                 if followed.session == self._session:
                     followed.session = -1
                     self._listed -= 1
                     forgotten.append(key)
                 if self._partitions.get(followed.topic_partition) is not followed:
                     del self._by_key[key]
+                elif followed.ready:
+                    self._relisted += 1
+                    later.append(key)
+                followed.missed = False
                 continue
             if followed.session != self._session:
                 if added == MAX_LISTED:
@@ -312,8 +334,11 @@ class FollowerFetch:
                 added += 1
                 self._listed += 1
                 followed.session = self._session
+                followed.grows_from = self.requests
             elif followed.is_as_listed:
                 continue
+            elif not followed.has_grown:
+                followed.grows_from = self.requests
             followed.listed_epoch = followed.leader_epoch
             followed.listed_position = followed.position
             followed.listed_in = self.requests
@@ -325,6 +350,8 @@ class FollowerFetch:
 
     def answered(self, now_ms: int, response: FetchResponse, request: int) -> Iterator[FetchEffect]:
         """Yield the effects of the answer to a request; the session continues, or starts again."""
+        if request < self._first_request:
+            return
         if response.error_code:
             self._reset_session()
             return
@@ -335,10 +362,15 @@ class FollowerFetch:
         for topic in response.responses:
             for answer in topic.partitions:
                 followed = self._by_key.get((topic.topic_id, answer.partition_index))
-                if followed is not None and followed.ready and followed.listed_in <= request:
-                    effect = self._effect(now_ms, followed, answer)
-                    if effect is not None:
-                        yield effect
+                if followed is None or followed.session != self._session:
+                    continue
+                if followed.ready and followed.is_as_listed and followed.listed_in <= request:
+                    yield self._effect(now_ms, followed, answer)
+                elif followed.ready and followed.has_grown and followed.grows_from <= request:
+                    yield from self._mark(followed, answer)
+                else:
+                    followed.missed = True
+                    self._changed[followed.key] = None
         if not self._session_id:
             self._reset_session()
 
@@ -348,9 +380,7 @@ class FollowerFetch:
 
     def _effect(
         self, now_ms: int, followed: FollowedPartition, answer: _PartitionAnswer
-    ) -> FetchEffect | None:
-        if followed.session != self._session or not followed.is_as_listed:
-            return None  # the partition moved on while the fetch was under way
+    ) -> FetchEffect:
         at, epoch = followed.topic_partition, followed.leader_epoch
         if answer.error_code == E.NONE:
             diverging = answer.diverging_epoch
@@ -367,6 +397,14 @@ class FollowerFetch:
         self.delay(now_ms, at)
         return ReportError(at, answer.error_code)
 
+    def _mark(self, followed: FollowedPartition, answer: _PartitionAnswer) -> Iterator[FetchEffect]:
+        """Yield the high watermark of an answer whose records are there already: it comes only once."""
+        if answer.error_code == E.NONE and answer.diverging_epoch.epoch < 0:
+            yield AppendFetched(
+                followed.topic_partition, followed.leader_epoch, None, answer.high_watermark,
+                answer.log_start_offset,
+            )  # fmt: skip
+
     def _lost(self, followed: FollowedPartition, answer: _PartitionAnswer) -> bool:
         """Whether the leader's log begins after this one, or this one has no record to keep."""
         start, position = answer.log_start_offset, followed.position
@@ -375,7 +413,8 @@ class FollowerFetch:
     # -- the session
 
     def _reset_session(self) -> None:
-        """List every partition again."""
+        """List every partition again; answers to what was asked before count for nothing."""
+        self._first_request = self.requests + 1
         self._session += 1
         self._session_id, self._session_epoch = 0, FULL_EPOCH
         self._listed = 0
