@@ -311,12 +311,9 @@ class Play:
         work = unsynced(log)
         if work is None:
             return
-        try:
-            self._meanwhile()
-            work.run()
-            self._meanwhile()
-        finally:
-            work.close()
+        self._meanwhile()
+        work.run()
+        self._meanwhile()
         if not log.presence.removed:
             mark_synced(log, work)
             model.durable = max(model.durable, log.synced_end)

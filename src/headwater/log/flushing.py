@@ -120,9 +120,6 @@ class FlushWork:
             with self._presence:
                 self._remove_old_snapshots()
 
-    def close(self) -> None:
-        """Do nothing: `run` has closed its files."""
-
     def mark_saved(self) -> None:
         """Mark the index entries as saved. For the owner's thread."""
         for index, start, data in self._entries:
@@ -176,12 +173,11 @@ class DataSync:
         self.syncing = True
 
     def run(self) -> None:
-        """Sync. After an OSError the log must go offline: pages may be lost."""
-        self._files.fdatasync(self._fd)
-
-    def close(self) -> None:
-        """Close the file. For the owner's thread."""
-        self._files.close(self._fd)
+        """Sync, and close the file. After an OSError the log must go offline: pages may be lost."""
+        try:
+            self._files.fdatasync(self._fd)
+        finally:
+            self._files.close(self._fd)
 
 
 def unsynced(log: "PartitionLog") -> DataSync | None:

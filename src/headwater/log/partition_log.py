@@ -434,7 +434,7 @@ class PartitionLog:
         return (
             self.size - self._unflushed_from >= FLUSH_BYTES
             or now_ms - self._dirty_since_ms >= min(FLUSH_MS, settings.flush_ms)
-            or self.log_end_offset - self.recovery_point >= settings.flush_messages
+            or self.log_end_offset - self.synced_end >= settings.flush_messages
             or bool(self.snapshots)
         )
 

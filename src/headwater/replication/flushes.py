@@ -28,13 +28,15 @@ T = TypeVar("T", FlushWork, DataSync)
 class Flushes:
     """The flushes of one replica's log."""
 
-    __slots__ = ("_flush_ended", "_replica", "completed_end", "flushing", "held")
+    __slots__ = ("_flush_ended", "_flush_wanted", "_replica", "completed_end", "flushing", "held")
 
     def __init__(self, replica: "Replica") -> None:
         self._replica = replica
         self.flushing = False
         # Whether no flush may begin: what is written does not count as flushed, whatever the disk has.
         self.held = False
+        # Whether a flush was asked for during another one: a sync moves no recovery point.
+        self._flush_wanted = False
         # The durable end up to which waiters were last completed.
         self.completed_end = 0
         self._flush_ended: list[Callable[[], None]] = []
@@ -66,7 +68,10 @@ class Flushes:
 
         Both times are monotonic: now, and the time of the caller's last check.
         """
-        if self.flushing or not self._replica.log.flush_due(now_ms, looked_ms):
+        if not self._replica.log.flush_due(now_ms, looked_ms):
+            return False
+        if self.flushing:
+            self._flush_wanted = True
             return False
         self.flushing = True
         return True
@@ -83,6 +88,7 @@ class Flushes:
 
     def begin(self) -> FlushWork | None:
         """Return the work of an announced flush for a file thread; None if there is none."""
+        self._flush_wanted = False
         work = self._replica.log.unflushed()
         if work is None:
             self._end_flush()
@@ -91,13 +97,16 @@ class Flushes:
     # -- flushes and syncs that acknowledgements wait for
 
     def flush(self) -> None:
-        """Flush on a file thread, unless a flush is under way."""
+        """Flush on a file thread; if a flush or a sync is under way, after it."""
+        self._flush_wanted = self.flushing
         self._run(self._replica.log.unflushed, self.flushed)
 
     def sync(self) -> None:
         """Sync the appended data, unless a flush is under way; flush if the data is not enough."""
         partition_log = self._replica.log
-        if is_data_enough(partition_log):
+        if self.flushing:
+            return
+        if not self._flush_wanted and is_data_enough(partition_log):
             self._run(partial(unsynced, partition_log), self._synced)
         else:
             self.flush()
@@ -113,7 +122,6 @@ class Flushes:
         self.flushing = True
 
         def done(_: object, failure: Exception | None) -> None:
-            work.close()
             if failure is not None:
                 self.failed(work, failure)
             else:
@@ -136,6 +144,8 @@ class Flushes:
 
     def _complete(self) -> None:
         self._replica.complete_durable()
+        if self._flush_wanted:
+            self.flush()
         if self.behind:
             self.sync()
 
@@ -191,7 +201,7 @@ class Flushes:
         """Flush again, first what acknowledgements wait for."""
         self.held = False
         self._end_flush()
-        if self.behind:
+        if self.behind or self._flush_wanted:
             self.flush()
 
     def sync_crash_tail(self) -> None:

@@ -266,7 +266,7 @@ class Partition:
     def proposes(self, proposal: ProposeIsr) -> bool:
         """Return whether the outcome of this proposal is what the partition waits for."""
         return (
-            self.role is (_LEADER if proposal.isr else Role.FOLLOWER)
+            (self.role is _LEADER or (self.role is Role.FOLLOWER and proposal.isr == LEAVE))
             and proposal.isr == self.proposed_isr
             and proposal.leader_epoch == self.leader_epoch
             and proposal.partition_epoch == self.partition_epoch

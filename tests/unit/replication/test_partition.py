@@ -181,6 +181,7 @@ def test_a_leader_alone_with_a_failed_disk_leaves_to_an_eligible_replica():
     assert partition.write_refused(keeps_records=True) == (), "it can still serve what it has"
     empty = ProposeIsr(frozenset(), 5, 1)
     assert partition.write_refused(keeps_records=False) == [empty]
+    assert partition.proposes(empty), "it is sent"
     assert partition.write_refused(keeps_records=False) == ()
     alone = leader(replicas=(1, 2), isr=(1,))
     assert alone.write_refused(keeps_records=False) == (), "nobody else has it all"

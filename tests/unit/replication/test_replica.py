@@ -6,6 +6,7 @@ import pytest
 
 from headwater.errors import E, KafkaError
 from headwater.log.flushing import mark_synced, unsynced
+from headwater.log.partition_log import FLUSH_MS
 from headwater.records.batch import batches
 from headwater.records.record import decode_records
 from headwater.records.rewrite import HEAVY_COUNT, HEAVY_OUTPUT
@@ -412,7 +413,10 @@ def test_acknowledgments_wait_for_the_data_alone_once_the_segment_was_flushed(sy
     assert pending.ends == ["done"]
     assert calls == ["fdatasync"]
     assert (log.recovery_point, log.synced_end) == (1, 2)
-    assert log.flush_due(0, 0), "housekeeping moves the recovery point"
+    assert not log.flush_due(0, 0), (
+        "many logs that are written to would all be flushed all the time"
+    )
+    assert log.flush_due(FLUSH_MS, 0), "housekeeping moves the recovery point"
     syncing.replica.flushes.flush()
     syncing.host.run_off()
     assert log.recovery_point == 2
@@ -450,8 +454,54 @@ def test_a_sync_that_began_before_a_truncation_does_not_count(syncing):
     work.run()
     log.truncate_to(1)
     mark_synced(log, work)
-    work.close()
     assert log.synced_end == 1
+
+
+def test_a_flush_has_its_turn_between_the_syncs_of_steady_writers(syncing):
+    """Otherwise DeleteRecords would wait, and a start would read everything since the last roll."""
+    log = syncing.replica.log
+    for _ in range(2):
+        syncing.append(batch())
+        syncing.host.end_tick()
+        syncing.host.run_off()
+    syncing.append(batch())
+    syncing.host.end_tick()
+    syncing.replica.flushes.flush()
+    assert not syncing.replica.flushes.announce(FLUSH_MS, 0)
+    for _ in range(2):  # each time, the next sync is due when one ends
+        syncing.append(batch())
+        syncing.host.end_tick()
+        syncing.host.run_off()
+    assert log.recovery_point == 4
+    syncing.append(batch())
+    syncing.host.end_tick()
+    syncing.host.run_off()
+    syncing.host.run_off()
+    assert (log.recovery_point, log.synced_end) == (4, 6), "one flush is enough"
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_sync_closes_its_file_on_its_thread(syncing, monkeypatch, failing):
+    """The last descriptor of a deleted file frees its space, which can take a third of a second."""
+    for _ in range(2):
+        syncing.append(batch())
+        syncing.host.end_tick()
+        syncing.host.run_off()
+    on_threads = []
+
+    def close(fd):
+        on_threads.append(syncing.host.in_thread)
+        if failing:
+            raise OSError(errno.EDQUOT, "disk quota exceeded")
+
+    monkeypatch.setattr(syncing.files, "close", close)
+    pending = syncing.append(batch())
+    syncing.host.end_tick()
+    syncing.host.run_off()
+    assert on_threads == [True]
+    assert not syncing.replica.flushes.flushing
+    assert len(pending.ends) == 1
+    assert (pending.ends == ["done"]) != failing
 
 
 @pytest.mark.parametrize("acks", [1, -1])
