@@ -11,9 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
+from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
 from headwater.testing import Broker
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from tests.integration.cut_proxy import CutProxy
+from tests.integration.metadata_stores import StoreProcess
 from tests.unit.broker.live import Client, batch, until
 
 UNWANTED = {
@@ -122,6 +126,66 @@ def test_a_broker_that_waits_for_its_cluster_can_be_stopped(tmp_path):
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 0
             assert process.stdout.read() == ""
+
+
+@pytest.fixture
+def link(tmp_path):
+    """A way to a store that can be cut; an earlier run of broker 1 is registered there."""
+    store = StoreProcess(str(tmp_path / "store"))
+    earlier = KazooClient(store.address, timeout=60)
+    earlier.start(timeout=60)
+    node = BrokerNode(1, (BrokerEndpoint("PLAINTEXT", "127.0.0.1", 1, "PLAINTEXT"),))
+    earlier.create(BrokerNode.path(1), node.encode(), ephemeral=True, makepath=True)
+    proxy = CutProxy(store.address)
+    yield proxy, earlier
+    proxy.close()
+    earlier.stop()
+    earlier.close()
+    store.kill()
+
+
+def starting(link, folder, lost):
+    """Start broker 1, and cut its way to the store while it waits for its earlier run to end."""
+    settings = {
+        "node.id": "1",
+        "zookeeper.connect": link.address,
+        "zookeeper.session.timeout.ms": "3000",
+        "zookeeper.connection.timeout.ms": "5000",
+    }
+    options = [text for one in settings.items() for text in ("-o", "=".join(one))]
+    process = start("up", "--port", "0", "--data-dir", folder, *options)
+    for line in process.stderr:
+        lost.append(line)
+        if "waiting for that session to end" in line:
+            link.cut()
+        if "the start lost its session" in line:
+            return process
+    raise AssertionError(lost)
+
+
+def test_a_start_whose_session_expires_goes_on_in_a_new_one(tmp_path, link):
+    proxy, earlier = link
+    said = []
+    with starting(proxy, tmp_path / "data", said) as process:
+        assert f"with the metadata store at {proxy.address} and goes on in a new one" in said[-1]
+        proxy.heal()
+        earlier.stop()
+        assert "ready at" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        said += process.stderr.read().splitlines()
+    assert "Traceback" not in "".join(said)
+
+
+def test_a_start_that_gets_no_new_session_ends_with_one_line(tmp_path, link):
+    proxy, _ = link
+    said = []
+    with starting(proxy, tmp_path / "data", said) as process:
+        assert process.wait(60) == 1
+        said += process.stderr.read().splitlines()
+    assert "Traceback" not in "".join(said)
+    assert said[-1].startswith("Error: the start lost its session with the metadata store")
+    assert f"zookeeper.connect={proxy.address} gave it another one within 5000 ms" in said[-1]
 
 
 def test_the_line_as_json(tmp_path):

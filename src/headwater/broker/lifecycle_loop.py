@@ -12,58 +12,29 @@ from functools import partial
 from typing import TypeAlias
 
 from headwater.broker.accepting import BrokerAcceptor
-from headwater.broker.callbacks import Latch, wait_for_callback, wait_for_reply
+from headwater.broker.callbacks import Latch, wait_for_callback
 from headwater.broker.compose import Parts, compose
 from headwater.broker.context import Context
 from headwater.broker.controlled_shutdown_loop import hand_over_leadership
 from headwater.broker.listening import ListenerSecurity, warn_of_plaintext
 from headwater.broker.local_store import CLOSE_TIMEOUT_S, LocalStore
 from headwater.broker.open_files import OpenFiles
-from headwater.broker.registration import (
-    JoinError,
-    PreviousRegistration,
-    Registration,
-    prepare_store,
-    read_cluster_id,
-    read_log_dirs,
-    read_time,
-    share_secret,
-    store_log_dirs,
-)
+from headwater.broker.registration import Registration, read_log_dirs, store_log_dirs
 from headwater.broker.server_connection import OnFrame, ServerConnection
-from headwater.broker.store_mark import (
-    older_store_text,
-    read_mark,
-    read_noted_mark,
-)
-from headwater.broker.store_owner import refuse_foreign_nodes
-from headwater.broker.wall_clock import clock_problem
+from headwater.broker.store_entry import StartSession, StoreEntry
 from headwater.broker.weak_settings import warn_of_lockout
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
-from headwater.controller.store.metadata_store import (
-    MetadataStore,
-    Stat,
-    StoreError,
-    StoreFailure,
-)
+from headwater.controller.store.metadata_store import Stat
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
-from headwater.log.log_dir import LogDir
 from headwater.log.settings import LogSettings
-from headwater.model import uuid_text
 from headwater.seams import Seams
 from headwater.seams.network import ListenerHandle
 from headwater.seams.tasks import Lane
-from headwater.security.broker_handshake import SECRET_BYTES, BrokerCredentials
+from headwater.security.broker_handshake import BrokerCredentials
 from headwater.transport.listener import open_listener
 
 log = logging.getLogger("headwater.server")
-
-ID_TIMEOUT_SESSIONS = 2
-"""A registration with this broker's id that outlasts this many session timeouts is another broker's."""
-
-MARK_CHECKS, MARK_CHECK_S = 5, 1.0
-"""How often a start looks for its last mark in the store: a server of an ensemble may lag."""
 
 OpenStore: TypeAlias = Callable[[Seams, str], LocalStore]
 """Opens the metadata store in the first log dir; the simulator replaces it."""
@@ -102,130 +73,61 @@ class BrokerServer:
 
     async def start(self) -> None:
         """Recover the logs, join the cluster, and serve once the partitions of this broker are known."""
-        await self._compose()
+        settings = self._boot_settings
+        for line in settings.hardening:
+            log.info("security.profile=%s sets %s", settings.security_profile, line)
+        local = self._local_store = self._open_store(self.seams, settings.log_dirs[0])
+        session = StartSession(local, settings)
+        async with session.bounded():
+            await self._compose(local, session)
+            await self._enter_cluster(session)
+        self._serve()
+
+    async def _enter_cluster(self, session: StartSession) -> None:
         await wait_for_callback(self.context.configs.start)
         if self.context.acls is not None:
             await wait_for_callback(self.context.acls.start)
             warn_of_lockout(self.context.settings, self.context.acls.index)
         if self.context.tokens is not None:
             await wait_for_callback(self.context.tokens.start)
-        await self._open_log_dirs()
+        await self._open_log_dirs(session)
         self._recover()
         await self._listen()
-        await self._join()
+        await self._join(session)
         await wait_for_callback(self.parts.first_users.when_idle)
         await self.seams.tasks.in_thread(self._note_time, Lane.FILES)
-        self._serve()
 
-    async def _compose(self) -> None:
+    async def _compose(self, local: LocalStore, session: StartSession) -> None:
         settings, seams = self._boot_settings, self.seams
-        for line in settings.hardening:
-            log.info("security.profile=%s sets %s", settings.security_profile, line)
-        local = self._local_store = self._open_store(seams, settings.log_dirs[0])
-        if local.is_shared:
-            await self._check_store(local.store)
-        fresh = uuid_text(seams.randomness.uuid())
-        new_secret = seams.randomness.below(1 << 8 * SECRET_BYTES).to_bytes(SECRET_BYTES)
-        try:
-            cluster_id = await wait_for_reply(partial(prepare_store, local.store, fresh))
-            secret = await wait_for_reply(partial(share_secret, local.store, new_secret))
-            if local.owned is not None:
-                await refuse_foreign_nodes(local.owned, settings.zookeeper_address[1], secret)
-            if local.refuses_other_time:
-                await self._refuse_other_time(local.store)
-        except StoreError as refusal:
-            raise _explained(refusal) from refusal
-        credentials = BrokerCredentials(settings.node_id, cluster_id, secret)
+        entered = await StoreEntry(local, settings, seams, session).enter()
+        credentials = BrokerCredentials(settings.node_id, entered.cluster_id, entered.secret)
         self.parts = compose(settings, seams, local, credentials, self.storage_lost)
         self.context = self.parts.context
         self._composed = True
         await self.parts.monitoring.open()
 
-    async def _check_store(self, store: MetadataStore) -> None:
-        """Refuse a store that does not answer, or that does not hold the cluster of the local data.
-
-        Wait for an earlier registration of this broker to end before changing anything in the store.
-        """
-        settings = self._boot_settings
-        limit_ms = settings.zookeeper_connection_timeout
-        try:
-            async with asyncio.timeout(limit_ms / 1000):
-                stored = await wait_for_reply(partial(read_cluster_id, store))
-        except TimeoutError:
-            raise JoinError(
-                f"no server of zookeeper.connect={settings.zookeeper_connect} answered within "
-                f"{limit_ms} ms: start ZooKeeper (or `headwater store`), or correct the address"
-            ) from None
-        for path in settings.log_dirs:
-            known = LogDir(self.seams.files, path).known_cluster()
-            if known is not None and known != stored:
-                found = f"holds cluster {stored}:" if stored else "is empty: restore its data,"
-                raise JoinError(
-                    f"{path} belongs to cluster {known}, but the metadata store at "
-                    f"{settings.zookeeper_connect} {found} correct zookeeper.connect, or choose "
-                    "another log.dirs"
-                )
-        await self._refuse_older(store)
-        await self._wait_for_id(store)
-
-    async def _refuse_older(self, store: MetadataStore) -> None:
-        """Refuse a store that lacks the last mark of this broker."""
-        settings = self._boot_settings
-        noted = read_noted_mark(self.seams.files, settings.log_dirs)
-        found = 0
-        for _ in range(MARK_CHECKS):
-            found = await wait_for_reply(partial(read_mark, store, settings.node_id))
-            if found >= noted:
-                return
-            await asyncio.sleep(MARK_CHECK_S)
-        raise JoinError(
-            f"the metadata store was restored from an older copy: {older_store_text(found, noted)}"
-        )
-
-    async def _refuse_other_time(self, store: MetadataStore) -> None:
-        """Refuse to run with a clock that is far from the store's, which all brokers share."""
-        store_ms = await wait_for_reply(partial(read_time, store))
-        problem = clock_problem(self.seams.clock.wall_ms(), store_ms)
-        if problem is not None:
-            raise JoinError(problem)
-
-    async def _wait_for_id(self, store: MetadataStore) -> None:
-        settings, gone = self._boot_settings, Latch()
-        previous = PreviousRegistration(store, settings.node_id, gone.set)
-        limit_ms = ID_TIMEOUT_SESSIONS * settings.zookeeper_session_timeout_ms
-        try:
-            async with asyncio.timeout(limit_ms / 1000):
-                await wait_for_callback(gone.when_set)
-        except TimeoutError:
-            ends = previous.node.endpoints if previous.node is not None else ()
-            raise JoinError(
-                f"node.id={settings.node_id} is in use by a broker at "
-                f"{', '.join(f'{end.host}:{end.port}' for end in ends)}: stop it, or choose "
-                "another node.id for this one"
-            ) from None
-
-    async def _open_log_dirs(self) -> None:
+    async def _open_log_dirs(self, session: StartSession) -> None:
         """Open the log dirs, and store their ids, so that a disk that is not mounted is noticed."""
         store, log_dirs, node_id = self.parts.store, self.parts.log_dirs, self.context.node_id
         abandoned = set(self.context.settings.log_dirs_abandoned)
-        stored = await wait_for_reply(partial(read_log_dirs, store, node_id))
+        stored = await session.ask(partial(read_log_dirs, store, node_id))
         self._abandoned = {at: path for at, path in stored.items() if at in abandoned}
         self._log_dirs_open = True
         log_dirs.open({at: path for at, path in stored.items() if at not in abandoned})
         known = stored | log_dirs.directory_ids
         if known != stored:
-            await wait_for_reply(partial(store_log_dirs, store, node_id, known))
+            await session.ask(partial(store_log_dirs, store, node_id, known))
 
-    async def _forget_abandoned(self) -> None:
+    async def _forget_abandoned(self, session: StartSession) -> None:
         """Remove the ids of abandoned log dirs, once the controller knows that they are lost.
 
         If this broker crashed before, its next start must tell the controller again.
         """
         if self._abandoned:
             store, node_id = self.parts.store, self.context.node_id
-            stored = await wait_for_reply(partial(read_log_dirs, store, node_id))
+            stored = await session.ask(partial(read_log_dirs, store, node_id))
             kept = {at: path for at, path in stored.items() if at not in self._abandoned}
-            await wait_for_reply(partial(store_log_dirs, store, node_id, kept))
+            await session.ask(partial(store_log_dirs, store, node_id, kept))
 
     def _recover(self) -> None:
         log_dirs = self.parts.log_dirs
@@ -266,7 +168,7 @@ class BrokerServer:
             return dispatch.frame_of_controller
         return dispatch.frame if self.context.serving else dispatch.frame_while_starting
 
-    async def _join(self) -> None:
+    async def _join(self, session: StartSession) -> None:
         """Register, run for controller, and wait until this broker knows its partitions.
 
         The controller of the cluster ends their list with a full LeaderAndIsr.
@@ -276,7 +178,7 @@ class BrokerServer:
         await self._register()
         await wait_for_callback(control.metadata_known.when_set)
         await wait_for_callback(control.assignment_known.when_set)
-        await self._forget_abandoned()
+        await self._forget_abandoned(session)
         await self._set_strays_aside()
         await self._flush_crash_tails()
         log.info(
@@ -473,16 +375,6 @@ class BrokerServer:
 def _run_noted(_: object, failure: Exception | None) -> None:
     if failure is not None:
         log.info("the epoch of this broker could not be noted in its log dirs: %s", failure)
-
-
-def _explained(refusal: StoreError) -> Exception:
-    if refusal.kind is not StoreFailure.NOT_AUTHORIZED:
-        return refusal
-    return JoinError(
-        f"ZooKeeper does not let this broker use {refusal.path}: give it the login "
-        "(zookeeper.digest.username, zookeeper.digest.password) or the certificate "
-        "(zookeeper.ssl.keystore.location) that the brokers of this cluster have"
-    )
 
 
 def _store_of(settings: BrokerSettings) -> OpenStore:
