@@ -128,6 +128,7 @@ def live(tmp_path_factory):
         "super.users": "User:root;User:ANONYMOUS",
         "transaction.state.log.num.partitions": "1",
         "delegation.token.secret.key": "secret",
+        "delete.topic.enable": "false",  # who may delete a topic by its id hears that nobody can
     }
     with Live(tmp_path_factory.mktemp("data"), settings) as broker:
         broker.create(NAME)
@@ -302,6 +303,12 @@ def with_id(body, live):
         topic.topic_id = known
 
 
+def with_id_alone(body, live):
+    with_id(body, live)
+    for topic in body.topics:
+        topic.name = None
+
+
 def transactional_produce(body, live):
     body.transactional_id = NAME
     body.topic_data[0].partition_data[0].records = batch(
@@ -342,6 +349,7 @@ VARIANTS = {
         lambda body, live: with_id(body.groups[0], live),
         10,
     ),
+    "DeleteTopics by id": Variant(20, ({R.DELETE_ON_CLUSTER}, {R.DELETE_TOPIC}), with_id_alone, 6),
     "FindCoordinator of transactions": Variant(
         10, ({R.DESCRIBE_TRANSACTIONAL_ID},), of_transactions
     ),
