@@ -13,8 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 import headwater
+from headwater.broker import forwarding
 from headwater.broker.registration import JoinError
-from headwater.errors import E
+from headwater.errors import E, error_of
 from headwater.processes.child import NotStarted
 from headwater.seams.clock import SystemClock
 from headwater.testing import Broker, Cluster
@@ -420,6 +421,25 @@ def test_control_requests_have_a_listener_of_their_own(store, tmp_path):
         with two.client(listener=1) as client:
             client.send(CreateTopicsRequest(), 7)
             assert client.is_closed(), "clients are not served there"
+
+
+def test_a_refusal_names_the_store_that_is_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(forwarding, "PATIENCE_MS", 100)
+    with store_in(tmp_path / "store") as store:
+        settings = {"zookeeper.connect": store.address, "zookeeper.session.timeout.ms": "1000"}
+        with Live(tmp_path / "data", settings) as one:
+            store.kill()
+            until(lambda: not one.context.controller.active, "the end of the session")
+            topic = CreateTopicsRequest.CreatableTopic(
+                name="late", num_partitions=1, replication_factor=1
+            )
+            with one.client() as client:
+                answer = client.ask(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse, 7)
+            (refused,) = answer.topics
+            assert error_of(refused.error_code) is E.NOT_CONTROLLER
+            said = f"the metadata store at {store.address} does not answer"
+            assert said in refused.error_message
+            store.start()
 
 
 def test_a_start_without_zookeeper_says_so(tmp_path):

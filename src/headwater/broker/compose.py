@@ -288,6 +288,7 @@ def _add_metadata(
         call_soon=loop.call_soon,
         call_later=loop.call_later,
         on_elected=lambda: first_users.elected(context.controller.submit),
+        store_address=context.settings.zookeeper_connect or "",
     )
     context.producer_ids = ProducerIdBlocks(store, context.node_id)
 

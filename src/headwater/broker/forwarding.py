@@ -43,7 +43,7 @@ class Forwarding:
     def forward(self, request: Request, frame: bytes, serve_here: Callable[[], None]) -> None:
         """Answer `request`, whose bytes are `frame`, with the controller's response.
 
-        `serve_here` answers it if this broker becomes the controller, or if there is none.
+        `serve_here` answers it if this broker becomes the controller, or if there is none: then with why.
         """
         peer = request.connection
         envelope = EnvelopeRequest(
@@ -93,7 +93,10 @@ class Forwarding:
 
         connection = self.connection()
         if connection is None:
-            failure = KafkaError(E.NOT_CONTROLLER, "no broker is the controller now; try again")
+            problem = self._context.controller.store_problem
+            failure = KafkaError(
+                E.NOT_CONTROLLER, problem or "no broker is the controller now; try again"
+            )
             asyncio.get_running_loop().call_soon(answered, failure)
         else:
             connection.send(request, CreateTopicsResponse, answered, timeout_ms=ANSWER_TIMEOUT_MS)

@@ -74,10 +74,13 @@ class ControllerLoop:
         call_soon: CallSoon,
         call_later: CallLater,
         on_elected: Callable[[], None] = lambda: None,
+        store_address: str = "",
     ) -> None:
+        """`store_address` is for error messages; a store in this process has none."""
         self.controller_id = NO_LEADER
         self._when_config_applied = when_config_applied
         self._on_elected = on_elected
+        self._store_address = store_address
         self._store = store
         self._broker_id = broker_id
         self._clock = clock
@@ -102,6 +105,11 @@ class ControllerLoop:
     def active(self) -> bool:
         """Whether this broker is the controller and has loaded the cluster state."""
         return self._controller.active
+
+    @property
+    def store_problem(self) -> str:
+        """Why no broker can be elected now; empty while the store answers this one."""
+        return self._controller.store_problem
 
     @property
     def unclean_elections(self) -> int:
@@ -189,7 +197,14 @@ class ControllerLoop:
 
     def _session_changed(self, session: SessionState) -> None:
         self._watching = False
-        if session is SessionState.EXPIRED:
+        expired, address = session is SessionState.EXPIRED, self._store_address
+        self._controller.store_problem = (
+            f"there is no controller to ask, because the metadata store at {address} does not answer; "
+            "start its servers, then try again"
+            if expired and address
+            else ""
+        )
+        if expired:
             self._depose("the session of the store has expired")
 
     # -- one term

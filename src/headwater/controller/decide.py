@@ -100,12 +100,6 @@ def _refuse_repeated(resource: AlteredResource, twice: set[tuple[int, str]]) -> 
         raise KafkaError(E.INVALID_REQUEST, "the resource appears twice in the request")
 
 
-def _not_controller() -> KafkaError:
-    return KafkaError(
-        E.NOT_CONTROLLER, "this broker is not the controller; find the controller and try again"
-    )
-
-
 class Controller:
     """Decides while this broker is the controller; refuses every command otherwise."""
 
@@ -119,6 +113,14 @@ class Controller:
         self._tickets = 0
         # Of earlier terms.
         self._unclean_elections = 0
+        self.store_problem = ""
+        """Why no broker can be elected now; empty while the store answers this one."""
+
+    @property
+    def refusal(self) -> KafkaError:
+        """What commands get while this broker is not the controller."""
+        elsewhere = "this broker is not the controller; find the controller and try again"
+        return KafkaError(E.NOT_CONTROLLER, self.store_problem or elsewhere)
 
     @property
     def active(self) -> bool:
@@ -156,7 +158,7 @@ class Controller:
             return self._term.drain_effects()
         if self._term is None:
             if isinstance(event, Submitted):
-                return [Answer(event.token, event.command.refusal(_not_controller()))]
+                return [Answer(event.token, event.command.refusal(self.refusal))]
             return []
         if isinstance(event, StoreRefused) and event.ticket not in self._term.outstanding.writes:
             return []
@@ -170,7 +172,7 @@ class Controller:
         term, self._term = self._term, None
         if term is None:
             return []
-        term.outstanding.abandon(_not_controller())
+        term.outstanding.abandon(self.refusal)
         self._tickets = (
             term.outstanding.ticket
         )  # never used again: late replies must not match anything
