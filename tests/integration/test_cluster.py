@@ -252,6 +252,46 @@ def test_up_with_brokers_starts_its_store_again_and_more_brokers_on_the_same_dat
     assert "headwater-data holds the data of a cluster: start it with --brokers" in alone.stderr
 
 
+def test_settings_of_the_listener_in_the_file_are_for_the_clients_of_all_brokers(
+    tmp_path: Path,
+) -> None:
+    _init(tmp_path)
+    file = tmp_path / "secure" / "broker.properties"
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule required user_carol=secret;"
+    with file.open("a") as settings:
+        settings.write(
+            f"listener.name.sasl_ssl.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512\n"
+            f"listener.name.sasl_ssl.plain.sasl.jaas.config={plain}\n"
+        )
+    login = {
+        "security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "carol",
+        "sasl_password": "secret", "ssl_truststore_location": str(tmp_path / "secure" / "ca.pem"),
+    }  # fmt: skip
+    with _up(tmp_path, "--brokers", "2", "--config", str(file)) as (_, bootstrap):
+        for address in bootstrap.split(","):
+            with headwater.Admin(bootstrap_servers=address, **login) as admin:
+                assert len(admin.describe_cluster().brokers) == 2
+
+
+def test_a_key_store_that_only_clients_would_get_is_refused(tmp_path: Path) -> None:
+    _init(tmp_path)
+    file = tmp_path / "secure" / "broker.properties"
+    own = "listener.name.sasl_ssl.ssl.keystore.location"
+    file.write_text(file.read_text().replace("\nssl.keystore.location=", f"\n{own}="))
+    options = ["--brokers", "2", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    refused = CliRunner().invoke(headwater_command, ["up", *options, "--config", str(file)])
+    assert refused.exit_code == 2
+    assert f"with --brokers, {own} is for clients alone" in refused.output
+    assert "set ssl.keystore.location instead" in refused.output
+
+
+def _init(folder: Path) -> None:
+    made = CliRunner().invoke(
+        headwater_command, ["security", "init", "--dir", str(folder / "secure")]
+    )
+    assert made.exit_code == 0, made.output
+
+
 @contextlib.contextmanager
 def _up(folder: Path, *options: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """`headwater up` in this folder, with the addresses of its brokers once they are ready."""

@@ -122,6 +122,20 @@ def test_what_init_cannot_complete_is_an_error(tmp_path):
     assert bob["bootstrap.servers"].value == "broker.example:9093", "not where the broker is"
 
 
+def test_folders_that_others_can_enter_are_reported_and_closed(tmp_path):
+    folder = tmp_path / "secure"
+    users = folder / "users"
+    assert run("init", "--dir", str(folder)).stderr == ""
+    users.chmod(0o755)
+    checked = run("check", "--dir", str(folder))
+    assert f"others can enter {users}: run chmod 700 {users}" in checked.stderr
+    assert checked.exit_code == 1
+    said = run("init", "--dir", str(folder), "--user", "bob").stderr
+    assert "users was open to others: its mode is 700 now" in said
+    assert users.stat().st_mode & 0o777 == 0o700
+    assert "no problems" in run("check", "--dir", str(folder)).output
+
+
 def test_hosts_and_ports_that_an_existing_folder_keeps_are_named(tmp_path):
     def init(*more):
         return run("init", "--dir", str(tmp_path), *more).stderr

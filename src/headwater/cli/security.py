@@ -62,6 +62,8 @@ def init(
         click.echo(f"made {os.path.relpath(path)}")
     if not made:
         click.echo("everything is there already")
+    for path in secure.closed:
+        click.echo(f"{os.path.relpath(path)} was open to others: its mode is 700 now", err=True)
     for note in secure.kept(hosts, port):
         click.echo(note, err=True)
     click.echo(f"start a broker: headwater up --config {os.path.relpath(secure.broker_file)}")

@@ -109,7 +109,8 @@ def command(
 
     With --brokers N it starts a cluster on this machine: broker 1 listens at --port, the others at
     the ports after it, and topics have three replicas where there are three brokers. --config then
-    has what all brokers share; broker 1 listens at the port of its listener.
+    has what all brokers share; broker 1 listens at the port of its listener. Keys such as
+    listener.name.sasl_ssl.KEY are for clients; between the brokers the keys without a listener count.
     """
     _refuse_client_config()
     if brokers is not None:

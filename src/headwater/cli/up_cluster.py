@@ -21,15 +21,27 @@ from headwater.cli.up import WITHOUT_FILE
 from headwater.client.admin import BlockingAdmin
 from headwater.config.broker import BrokerSettings
 from headwater.config.client import AdminSettings
+from headwater.config.listener_overrides import names_of
 from headwater.config.listeners import Listener
 from headwater.config.properties import read_properties
 from headwater.errors import KafkaError
 from headwater.processes.child import Child, NotStarted, broker_process, store_process
-from headwater.processes.local_nodes import node_settings, replicated, unused_port
+from headwater.processes.local_nodes import (
+    BROKER_LISTENER,
+    node_settings,
+    replicated,
+    unused_port,
+)
 from headwater.seams.clock import SystemClock
 
 QUICK_FAILOVER = {"zookeeper.session.timeout.ms": "6000"}
 """Instead of Kafka's 18 s: on one machine, a session ends only if the broker is dead."""
+BROKERS_ONLY = {f"listener.name.{BROKER_LISTENER.lower()}.sasl.enabled.mechanisms": "SCRAM-SHA-512"}
+"""No client uses this listener. SCRAM needs no settings, those of the file are for the other listener."""
+_STORES = (
+    ("ssl.keystore.location", "ssl.keystore.key"),
+    ("ssl.truststore.location", "ssl.truststore.certificates"),
+)
 DEFAULT_PORT = 9092
 DEFAULT_FOLDER = "headwater-data"
 BROKERS_FOLDER = "brokers"
@@ -79,6 +91,7 @@ class _LocalCluster:
         _refuse_single_broker(self._folder)
         self._base = BrokerSettings.load(options.file, options.settings)
         _refuse_several_listeners(self._base)
+        _refuse_unshared_stores(self._base)
         self._listener, self._advertised = self._base.listening[0], self._base.advertised[0]
         given = self._listener.port if options.file is not None else DEFAULT_PORT
         first = given if options.port is None else options.port
@@ -157,7 +170,10 @@ class _LocalCluster:
             protocol=self._listener.protocol,
             host=self._listener.host,
             advertised_host=self._host,
+            client_listener=self._listener.name,
         )
+        if self._listener.protocol.startswith("SASL_"):
+            node |= BROKERS_ONLY
         defaults = {**WITHOUT_FILE, **QUICK_FAILOVER, **replicated(self._options.brokers)}
         chosen = {key: value for key, value in defaults.items() if not self._base.is_set(key)}
         return {**chosen, **node, **self._options.settings}
@@ -314,6 +330,26 @@ def _refuse_several_listeners(settings: BrokerSettings) -> None:
             "with --brokers, listeners has one entry, from which the addresses of all brokers "
             f"follow: {settings.listening[0]} alone, for example"
         )
+
+
+def _refuse_unshared_stores(settings: BrokerSettings) -> None:
+    """Refuse stores that only clients would get: the brokers have a second listener, for each other."""
+    (listener,) = settings.listening
+    if listener.name == BROKER_LISTENER:
+        raise click.UsageError(
+            f"with --brokers, {BROKER_LISTENER} is the listener between the brokers: give the one in "
+            "listeners another name"
+        )
+    for keys in _STORES if listener.uses_tls else ():
+        if any(map(settings.is_set, keys)):
+            continue
+        for key in keys:
+            own = names_of(key, listener.name)[0]
+            if settings.is_set(own):
+                raise click.UsageError(
+                    f"with --brokers, {own} is for clients alone, and the brokers connect to each "
+                    f"other with TLS, too: set {key} instead, which is for both"
+                )
 
 
 def _refuse_single_broker(folder: Path) -> None:

@@ -50,6 +50,9 @@ class SecureFolder:
         self.broker_store = self.folder / "broker.pem"
         self.broker_file = self.folder / "broker.properties"
         self.users_file = self.folder / "scram-users.properties"
+        self._users = self.folder / "users"
+        self.closed: list[Path] = []
+        """Folders that others could enter until `make`."""
 
     def make(
         self,
@@ -65,8 +68,7 @@ class SecureFolder:
         with_passwords = self._with_passwords(certificates)
         addresses = _connectable(hosts) if not self.broker_file.exists() else []
         made: list[Path] = []
-        (self.folder / "users").mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.folder.chmod(0o700)
+        self._close_folders()
         if not self.authority.exists:
             self.authority.create("headwater-ca")
             made.append(self.authority.certificate)
@@ -84,6 +86,14 @@ class SecureFolder:
         for user in wanted:
             made += self._add_password(user, new_secret) if with_passwords else self._certify(user)
         return made
+
+    def _close_folders(self) -> None:
+        """Make the folders, which only their owner may enter; those that are there may be wider."""
+        for path in (self.folder, self._users):
+            if path.exists() and _is_open(path):
+                self.closed.append(path)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.chmod(0o700)
 
     def kept(self, hosts: Sequence[str], port: int | None) -> Iterator[str]:
         """Yield what the folder has instead of hosts and a port that were asked for, if any."""
@@ -106,11 +116,11 @@ class SecureFolder:
 
     def settings_of(self, user: str) -> Path:
         """Return the file with the settings of a user."""
-        return self.folder / "users" / f"{user}.properties"
+        return self._users / f"{user}.properties"
 
     def certificates(self) -> Iterator[tuple[Path, Certificate]]:
         """Yield each store that this folder's authority signed, with its certificate."""
-        for store in (self.broker_store, *sorted((self.folder / "users").glob("*.pem"))):
+        for store in (self.broker_store, *sorted(self._users.glob("*.pem"))):
             if store.exists():
                 yield store, parse_certificate(certificates_of(store.read_text())[0])
 
@@ -131,9 +141,12 @@ class SecureFolder:
     def problems(self, now: datetime) -> Iterator[str]:
         """Yield what is wrong: files that others can read, certificates that end soon."""
         self._require_authority()
-        for path in (*self.folder.glob("*"), *(self.folder / "users").glob("*")):
+        for path in (self.folder, self._users):
+            if path.exists() and _is_open(path):
+                yield f"others can enter {path}: run chmod 700 {path}"
+        for path in (*self.folder.glob("*"), *self._users.glob("*")):
             private = path.suffix in (".key", ".properties") or path.name != "ca.pem"
-            if private and path.is_file() and path.stat().st_mode & 0o077:
+            if private and path.is_file() and _is_open(path):
                 yield f"others can read {path}: run chmod 600 {path}"
         authority = self.authority.certificate
         own = parse_certificate(certificates_of(authority.read_text())[0])
@@ -208,6 +221,11 @@ class SecureFolder:
         head = "Users whom a cluster gets at its start. Their passwords cannot be read from this."
         write_private(self.users_file, properties(head, {**present, **added}))
         return [settings, self.users_file] if not present else [settings]
+
+
+def _is_open(path: Path) -> bool:
+    """Whether the mode lets others than the owner do anything."""
+    return bool(path.stat().st_mode & 0o077)
 
 
 def ends_at(certificate: Certificate) -> datetime:

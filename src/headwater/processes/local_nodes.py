@@ -39,11 +39,12 @@ def node_settings(
     protocol: str = "PLAINTEXT",
     host: str = "127.0.0.1",
     advertised_host: str = "127.0.0.1",
+    client_listener: str = CLIENT_LISTENER,
 ) -> dict[str, str]:
     """One broker of a local cluster; other brokers reach it at `relay_port` if that is given."""
     advertised_port = broker_port if relay_port is None else relay_port
-    listeners = {CLIENT_LISTENER: client_port, BROKER_LISTENER: broker_port}
-    advertised = {CLIENT_LISTENER: client_port, BROKER_LISTENER: advertised_port}
+    listeners = {client_listener: client_port, BROKER_LISTENER: broker_port}
+    advertised = {client_listener: client_port, BROKER_LISTENER: advertised_port}
     return {
         "broker.id": str(broker_id),
         "zookeeper.connect": zookeeper,
@@ -51,7 +52,7 @@ def node_settings(
         "listeners": _addresses(listeners, host),
         "advertised.listeners": _addresses(advertised, advertised_host),
         "listener.security.protocol.map": (
-            f"{CLIENT_LISTENER}:{protocol},{BROKER_LISTENER}:{protocol}"
+            f"{client_listener}:{protocol},{BROKER_LISTENER}:{protocol}"
         ),
         "inter.broker.listener.name": BROKER_LISTENER,
         "metrics.listener": f"127.0.0.1:{metrics_port}",
