@@ -22,6 +22,14 @@ def test_a_cluster_keeps_its_promises_through_a_few_faults(tmp_path: Path) -> No
     assert report.findings.stored >= len(report.findings.acknowledged) > 100
 
 
+def test_a_cluster_of_security_init_keeps_its_promises(tmp_path: Path) -> None:
+    told: list[str] = []
+    report = run(Plan(SEED, 0, kinds=KINDS[:1], once=True, secured=True), tmp_path, told.append)
+    assert report.problems == [], told
+    assert report.findings.survived == set(KINDS[:1])
+    assert len(report.findings.acknowledged) > 100
+
+
 # -- the checker must be able to fail
 
 

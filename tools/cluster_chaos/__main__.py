@@ -6,8 +6,8 @@ history, from which a checker tells what was lost, doubled, reordered or went ba
 brokers are compared at the end. A seed decides which faults come when; what the machine does
 meanwhile is its own.
 
-Odd seeds are secured: mutual TLS on every connection, with the certificates of
-`headwater security init`, and ACLs, which an operator changes.
+Odd seeds are secured: brokers and clients run with the files of `headwater security init`, so with
+SASL_SSL on every connection, and with ACLs, which an operator changes.
 """
 
 import json

@@ -1,21 +1,28 @@
-"""How the clients of a run reach the cluster: in plain text, or with certificates and ACLs."""
+"""How the clients of a run reach the cluster: in plain text, or as `headwater security init` has it.
 
-import secrets
-from collections.abc import Mapping
+A secured cluster runs with the files of that command and no other settings of security: each broker
+with `broker.properties`, each client with the properties of its user. Users also need ACLs.
+"""
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import headwater
 from headwater.client.admin.acls import AclBinding
-from headwater.config.broker_keys.authorization import STANDARD_AUTHORIZER
+from headwater.config.client_file import read_client_file
+from headwater.config.jaas import parse_jaas
+from headwater.config.properties import read_properties
 from headwater.pki.secure_folder import SecureFolder
 from headwater.security.acls import CLUSTER_NAME, AclOperation, AclPatternType, AclResourceType
+from headwater.testing import Cluster
 from tools.client_chaos import QUICK
 
-HOSTS = ("127.0.0.1", "localhost")
-OPERATOR, WRITER, READER, GUEST = "client", "writer", "reader", "guest"
-"""The operator is the user of the cluster's own admin; guests get rights and lose them."""
+OPERATOR, WRITER, READER, GUEST = "admin", "writer", "reader", "guest"
+"""The operator is the user whom the command makes in any case; guests get rights and lose them."""
 _ANY = "*"
 
 
@@ -23,14 +30,28 @@ class Access(NamedTuple):
     """Where the brokers are, and the settings of one user."""
 
     bootstrap: str
-    security: Mapping[str, str] = MappingProxyType({})
-    """Names of Kafka and librdkafka, which both libraries know."""
+    file: Mapping[str, str] = MappingProxyType({})
+    """What the user's file has."""
 
     @property
     def own(self) -> dict[str, Any]:
         """Settings of our clients."""
-        values = {name.replace(".", "_"): value for name, value in self.security.items()}
-        return {"bootstrap_servers": self.bootstrap, **values}
+        values = {name.replace(".", "_"): value for name, value in self.file.items()}
+        return {**values, "bootstrap_servers": self.bootstrap}
+
+    @property
+    def security(self) -> dict[str, str]:
+        """The file in keys that librdkafka knows, and our clients, too."""
+        if not self.file:
+            return {}
+        (login,) = parse_jaas(self.file["sasl.jaas.config"])
+        return {
+            "security.protocol": self.file["security.protocol"],
+            "sasl.mechanism": self.file["sasl.mechanism"],
+            "sasl.username": login.options["username"],
+            "sasl.password": login.options["password"],
+            "ssl.ca.location": self.file["ssl.truststore.location"],
+        }
 
     @property
     def confluent(self) -> dict[str, Any]:
@@ -38,47 +59,74 @@ class Access(NamedTuple):
         return {"bootstrap.servers": self.bootstrap, **self.security}
 
 
-class Users:
-    """The users of a run; without certificates all of them are anonymous."""
+class Secured:
+    """A folder of `headwater security init`, and what runs with it."""
 
-    def __init__(self, bootstrap: str, folder: SecureFolder | None) -> None:
+    protocol = "SASL_SSL"
+
+    def __init__(self, folder: Path) -> None:
+        """Run the command."""
+        users = [word for user in (WRITER, READER, GUEST) for word in ("--user", user)]
+        subprocess.run(
+            [sys.executable, "-m", "headwater", "security", "init", "--dir", str(folder), *users],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        self._made = SecureFolder(folder)
+
+    def broker_options(self) -> Sequence[str]:
+        """Options of `headwater up`."""
+        return ["--config", str(self._made.broker_file)]
+
+    def broker_settings(self) -> dict[str, str]:
+        """Return nothing: a broker reads the file."""
+        return {}
+
+    def client_settings(self, user: str = OPERATOR) -> dict[str, str]:
+        """Settings of our clients, without the addresses."""
+        own = Access("", self.of(user)).own
+        del own["bootstrap_servers"]
+        return own
+
+    def of(self, user: str) -> dict[str, str]:
+        """Return the file of a user."""
+        return read_client_file(str(self._made.settings_of(user)))
+
+    @property
+    def store_login(self) -> str:
+        """The login to the metadata store, whose nodes belong to the brokers."""
+        rows = read_properties(str(self._made.broker_file))
+        return ":".join(rows[f"zookeeper.digest.{part}"].value for part in ("username", "password"))
+
+
+class SecuredCluster(Cluster):
+    """Three brokers with the files of a folder."""
+
+    def __init__(self, secured: Secured, settings: Mapping[str, str], **more: Any) -> None:
+        super().__init__(3, settings, **more)
+        self._stores = secured
+
+    def client_settings(self, user: str = OPERATOR) -> dict[str, Any]:
+        """Return the settings of a client that is this user."""
+        return super().client_settings(user)
+
+
+class Users:
+    """The users of a run; without a secured cluster all of them are anonymous."""
+
+    def __init__(self, bootstrap: str, secured: Secured | None) -> None:
         self._bootstrap = bootstrap
-        self._folder = folder
+        self._secured = secured
 
     @property
     def secured(self) -> bool:
         """Whether users prove who they are."""
-        return self._folder is not None
+        return self._secured is not None
 
     def access(self, user: str, bootstrap: str | None = None) -> Access:
         """Return how this user connects."""
         reached = bootstrap or self._bootstrap
-        if self._folder is None:
-            return Access(reached)
-        store = str(self._folder.folder / "users" / f"{user}.pem")
-        return Access(
-            reached,
-            {
-                "security.protocol": "SSL",
-                "ssl.ca.location": str(self._folder.authority.certificate),
-                "ssl.certificate.location": store,
-                "ssl.key.location": store,
-            },
-        )
-
-
-def secure_folder(folder: Path) -> SecureFolder:
-    """Make what `headwater security init` makes, where the cluster looks for its certificates."""
-    secure = SecureFolder(folder)
-    users = (OPERATOR, WRITER, READER, GUEST)
-    secure.make(HOSTS, users, 9093, secrets.token_bytes, certificates=True)
-    return secure
-
-
-SECURED_SETTINGS = {
-    "authorizer.class.name": STANDARD_AUTHORIZER,
-    "super.users": f"User:{OPERATOR}",
-}
+        return Access(reached) if self._secured is None else Access(reached, self._secured.of(user))
 
 
 def grant_rights(access: Access) -> None:

@@ -51,6 +51,8 @@ class Target:
     broken: set[int] = field(default_factory=set)
     """Brokers whose disk fails: they end by themselves."""
     store_down: bool = False
+    store_login: str | None = None
+    """How brokers log in to the store, whose nodes are theirs; None if everybody may change them."""
 
     def broker(self, role: str | None = None) -> int:
         """The broker that has a role now; any broker if nobody has it."""
@@ -234,7 +236,8 @@ def _new_controller(at: Target) -> Hit:
     """Delete /controller, as an operator may with zkCli."""
     if at.store_down:
         raise NothingToHit
-    client = KazooClient(at.store.address, timeout=10)
+    login = [("digest", at.store_login)] if at.store_login else None
+    client = KazooClient(at.store.address, timeout=10, auth_data=login)
     client.start(timeout=60)
     try:
         client.delete(CONTROLLER)

@@ -19,12 +19,12 @@ from tools.client_chaos import QUICK
 from tools.cluster_chaos.access import (
     OPERATOR,
     READER,
-    SECURED_SETTINGS,
     WRITER,
     Access,
+    Secured,
+    SecuredCluster,
     Users,
     grant_rights,
-    secure_folder,
 )
 from tools.cluster_chaos.checker import Findings, check
 from tools.cluster_chaos.disk_audit import audit, producers_of
@@ -100,7 +100,7 @@ class Plan:
     once: bool = False
     """Each kind once and alone, however long that takes."""
     secured: bool = False
-    """Whether all connections have TLS, both ends certificates, and users ACLs."""
+    """Whether the cluster is one of `headwater security init`, with SASL_SSL and ACLs."""
 
 
 def run(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _: None) -> Report:
@@ -114,20 +114,19 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _: None) 
         running_store(folder / "store", zookeeper=plan.zookeeper) as store,
     ):
         brokers = folder / "brokers"
-        secure = secure_folder(brokers / "tls") if plan.secured else None
-        settings = SETTINGS | SECURED_SETTINGS if plan.secured else SETTINGS
-        cluster = Cluster(3, settings, zookeeper=store.address, data_dir=brokers, tls=plan.secured)
+        secured = Secured(folder / "secure") if plan.secured else None
+        cluster = _cluster(secured, zookeeper=store.address, data_dir=brokers)
         with cluster:
             chance = random.Random(plan.seed)
             replicas: dict[TopicPartition, Sequence[int]] = {}
-            users = Users(cluster.bootstrap, secure)
+            users = Users(cluster.bootstrap, secured)
             operator = users.access(OPERATOR)
             _create_topics(cluster)
             if plan.secured:
                 grant_rights(operator)
             target = Target(
                 cluster, store, shim, random.Random(chance.random()), list(PARTITIONS),
-                SESSION_TIMEOUT_MS / 1000,
+                SESSION_TIMEOUT_MS / 1000, store_login=None if secured is None else secured.store_login,
             )  # fmt: skip
             load = Load(cluster, users, history, chance)
             nemesis = Nemesis(target, history, load.wait_for_survivors, plan.kinds)
@@ -151,6 +150,14 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _: None) 
         report.problems += audit(folders, replicas, report.findings.acknowledged)
     report.seconds = time.monotonic() - began
     return report
+
+
+def _cluster(secured: Secured | None, **where: Any) -> Cluster:
+    return (
+        Cluster(3, SETTINGS, **where)
+        if secured is None
+        else SecuredCluster(secured, SETTINGS, **where)
+    )
 
 
 def _create_topics(cluster: Cluster) -> None:

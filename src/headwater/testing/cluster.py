@@ -23,10 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from headwater.client.admin import BlockingAdmin, NewTopic
-from headwater.client.connecting import open_connection
+from headwater.client.connecting import login_of, open_connection
 from headwater.config.addresses import address_problem
 from headwater.config.client import AdminSettings
 from headwater.errors import KafkaError
@@ -35,10 +35,14 @@ from headwater.processes.child import Child, broker_process, store_process
 from headwater.processes.local_nodes import node_settings, replicated, unused_port
 from headwater.seams.clock import SystemClock
 from headwater.seams.network import TcpNetwork
+from headwater.seams.randomness import SystemRandomness
 from headwater.testing.broker import DEFAULTS, setting_text
 from headwater.testing.relays import STORE, Node, Relays
-from headwater.testing.tls_stores import TlsStores
+from headwater.testing.tls_stores import Security, TlsStores
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from headwater.client.login import Login
 
 log = logging.getLogger("headwater.testing")
 
@@ -87,7 +91,7 @@ class Cluster:
         self.data_dir = Path(
             tempfile.mkdtemp(prefix="headwater-") if data_dir is None else data_dir
         )
-        self._stores = TlsStores(self.data_dir / "tls") if tls else None
+        self._stores: Security | None = TlsStores(self.data_dir / "tls") if tls else None
         self._own_nodes = zookeeper is not None and self._own_dir
         self._joined = False
         self._zookeeper = zookeeper
@@ -203,12 +207,14 @@ class Cluster:
             broker_port=node.broker_port,
             metrics_port=node.metrics_port,
             relay_port=relays.relay_to_broker(broker_id, node.broker_port),
-            protocol="PLAINTEXT" if self._stores is None else "SSL",
+            protocol="PLAINTEXT" if self._stores is None else self._stores.protocol,
         )
+        options: Sequence[str] = ()
         if self._stores is not None:
             settings |= self._stores.broker_settings()
+            options = self._stores.broker_options()
         racks = {"broker.rack": node.rack} if node.rack else {}
-        return broker_process({**self.settings, **settings, **racks})
+        return broker_process({**self.settings, **settings, **racks}, *options)
 
     def stop(self, broker_id: int) -> None:
         """Stop a broker cleanly: it hands over its leaderships first."""
@@ -458,14 +464,15 @@ def _chosen(view: _View, topics: set[str] | None) -> _View:
 
 
 async def _views_at(settings: AdminSettings, ports: list[int]) -> list[_View]:
-    asked = (_view_at(settings, port) for port in ports)
+    login = login_of(settings, SystemRandomness())
+    asked = (_view_at(settings, port, login) for port in ports)
     views = await asyncio.gather(*asked, return_exceptions=True)
     return [view for view in views if isinstance(view, dict)]
 
 
-async def _view_at(settings: AdminSettings, port: int) -> _View:
+async def _view_at(settings: AdminSettings, port: int, login: "Login | None") -> _View:
     """Return the metadata of exactly this broker; a client may ask any of them."""
-    connection = await open_connection(settings, TcpNetwork(), "127.0.0.1", port)
+    connection = await open_connection(settings, TcpNetwork(), "127.0.0.1", port, login)
     try:
         answer = await connection.call(MetadataRequest(topics=None), MetadataResponse)
     finally:

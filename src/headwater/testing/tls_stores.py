@@ -1,14 +1,34 @@
 """Certificates for a test's brokers and clients, made in its temporary folder."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from headwater.pki.authority import Authority
 
 LOCAL = ("127.0.0.1", "localhost")
 
 
+class Security(Protocol):
+    """How the brokers and clients of a test authenticate."""
+
+    protocol: str
+    """Of all listeners."""
+
+    def broker_options(self) -> Sequence[str]:
+        """Options of a broker's command."""
+
+    def broker_settings(self) -> dict[str, str]:
+        """Settings of a broker."""
+
+    def client_settings(self, user: str = ...) -> dict[str, str]:
+        """Settings of a client that is this user."""
+
+
 class TlsStores:
     """An authority, one store for all brokers, and one for each user on demand."""
+
+    protocol = "SSL"
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -16,6 +36,10 @@ class TlsStores:
         if not self.authority.exists:
             self.authority.create("headwater-testing")
             self.authority.sign(self._broker, "broker", LOCAL)
+
+    def broker_options(self) -> Sequence[str]:
+        """Return nothing: settings say everything."""
+        return ()
 
     def broker_settings(self) -> dict[str, str]:
         """Settings of a broker: clients must show a certificate, and its CN is the user."""
