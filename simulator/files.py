@@ -8,11 +8,13 @@ its descriptors, which has no effect.
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from posixpath import normpath
 from typing import NamedTuple
 
 from headwater.seams.clock import Clock
 from headwater.seams.files import Buffer
-from simulator.disk import Disk, File, Folder
+from simulator.disk import Disk, File, Folder, Node
 from simulator.loop import Crashed
 from simulator.randomness import Stream
 from simulator.trace import Trace
@@ -81,6 +83,10 @@ class SimFiles:
         self.on_crash: Callable[[], None] = lambda: None
         self.before: Callable[[Change], None] = ignore_change
         """Called before each changing operation."""
+        self.homes: tuple[str, ...] = ("/",)
+        """The folders below which the process may touch files."""
+        self.on_outside: Callable[[str], None] = lambda path: None
+        """Called with each path that is not there."""
         self.dead = False
         self.open_files: dict[int, _Open] = {}
         self._clock = clock
@@ -105,7 +111,7 @@ class SimFiles:
         self._check_alive()
         if len(self.open_files) >= self.faults.descriptors:
             raise OSError(errno.EMFILE, "too many open files", path)
-        node = self.disk.find(path)
+        node = self._find(path)
         if isinstance(node, Folder):
             raise IsADirectoryError(errno.EISDIR, "is a folder", path)
         if node is not None and exclusive:
@@ -114,7 +120,7 @@ class SimFiles:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self._change("create", path, needs_room=True)
-            folder, name = self.disk.folder_of(path)
+            folder, name = self._folder_of(path)
             node = File()
             folder.link(name, node)
         fd, self._next_fd = self._next_fd, self._next_fd + 1
@@ -231,8 +237,8 @@ class SimFiles:
     def rename(self, old: str, new: str) -> None:
         """Replace one name by another of the same folder."""
         self._check_alive()
-        folder, old_name = self.disk.folder_of(old)
-        target, new_name = self.disk.folder_of(new)
+        folder, old_name = self._folder_of(old)
+        target, new_name = self._folder_of(new)
         if folder is not target:
             raise OSError(errno.EXDEV, "a move to another folder is not simulated", new)
         if old_name not in folder.entries:
@@ -246,12 +252,12 @@ class SimFiles:
     def unlink(self, path: str) -> None:
         """Remove a file."""
         self._check_alive()
-        if not isinstance(self.disk.find(path), File):
+        if not isinstance(self._find(path), File):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         self._change("unlink", path)
         if self.faults.full:
             self.faults.freed += self.path_size(path)
-        folder, name = self.disk.folder_of(path)
+        folder, name = self._folder_of(path)
         folder.unlink(name)
 
     def rmdir(self, path: str) -> None:
@@ -260,7 +266,7 @@ class SimFiles:
         if self._folder(path).entries:
             raise OSError(errno.ENOTEMPTY, "not empty", path)
         self._change("rmdir", path)
-        folder, name = self.disk.folder_of(path)
+        folder, name = self._folder_of(path)
         folder.unlink(name)
 
     # -- looking
@@ -268,12 +274,12 @@ class SimFiles:
     def exists(self, path: str) -> bool:
         """Whether there is anything of that name."""
         self._check_alive()
-        return self.disk.find(path) is not None
+        return self._find(path) is not None
 
     def is_dir(self, path: str) -> bool:
         """Whether there is a folder of that name."""
         self._check_alive()
-        return isinstance(self.disk.find(path), Folder)
+        return isinstance(self._find(path), Folder)
 
     def path_size(self, path: str) -> int:
         """The length of the file of that name."""
@@ -295,15 +301,27 @@ class SimFiles:
 
     # -- inside
 
+    def _find(self, path: str) -> Node | None:
+        self._guard(path)
+        return self.disk.find(path)
+
+    def _folder_of(self, path: str) -> tuple[Folder, str]:
+        self._guard(path)
+        return self.disk.folder_of(path)
+
+    def _guard(self, path: str) -> None:
+        if not _is_below(path, self.homes):
+            self.on_outside(path)
+
     def _file(self, path: str) -> File:
         self._check_alive()
-        node = self.disk.find(path)
+        node = self._find(path)
         if not isinstance(node, File):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return node
 
     def _folder(self, path: str) -> Folder:
-        node = self.disk.find(path)
+        node = self._find(path)
         if not isinstance(node, Folder):
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         return node
@@ -337,3 +355,10 @@ class SimFiles:
                 return
             faults.refusals += 1
             raise OSError(faults.error, "the disk is broken", path)
+
+
+@lru_cache(maxsize=10_000)
+def _is_below(path: str, homes: tuple[str, ...]) -> bool:
+    """Whether a path leads to one of the folders or into it, whatever dots are in it."""
+    place = normpath(path)
+    return any(place == home or place.startswith(f"{home.rstrip('/')}/") for home in homes)

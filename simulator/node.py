@@ -66,6 +66,10 @@ class Life:
             node.faults,
         )  # fmt: skip
         self.files.on_crash = node.crash
+        self.files.homes = node.settings.log_dirs
+        self.files.on_outside = lambda path: node.scheduler.complain(
+            f"S5: {node.host} touches {path}, which is not in log.dirs"
+        )
         threads = stream(node.seed, f"{name} threads")
         self.tasks = SimTasks(self.loop, threads, node.slowest_thread_ms)
         ids = SimRandomness(stream(node.seed, f"{name} ids"))

@@ -4,7 +4,7 @@ B36 is in the catalogue of bugs; the others have names of our own.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -20,6 +20,8 @@ from headwater.broker.handlers.fetch import _Fetch
 from headwater.broker.handlers.fetch_throttles import throttle_of
 from headwater.broker.store_notifications import StoreNotifications
 from headwater.controller.store.metadata_store import ANY_VERSION, Delete, Set, WatchEvent
+from headwater.log.log_dir import LogDir, dir_at
+from headwater.replication import log_dir_moves
 from headwater.security.acl_nodes import PREFIXED_CHANGES
 from headwater.security.acls import AclEntry, ResourcePattern
 from headwater.security.sasl_session import SaslSession
@@ -166,6 +168,19 @@ def _records_of_another_fetch() -> Iterator[None]:
 
 
 @contextmanager
+def _makes_what_clients_name() -> Iterator[None]:
+    """A broker makes the folder that a client names as a log dir before it refuses the move (A9)."""
+
+    def made(dirs: Iterable[LogDir], path: str) -> LogDir:
+        known = list(dirs)
+        known[0]._files.mkdir(path)
+        return dir_at(known, path)
+
+    with patch.object(log_dir_moves, "dir_at", made):
+        yield
+
+
+@contextmanager
 def _quota_not_asked() -> Iterator[None]:
     """Produce requests do not count against a quota (Q1)."""
     with patch.object(ClientQuotas, "admit", lambda *_: 0):
@@ -204,6 +219,7 @@ SECURITY_BUGS: dict[str, ClusterBug] = {
     "A6": ClusterBug(_rights_kept_by_routes, _CALM, plan=_LIGHT),
     "A7": ClusterBug(_tokens_logged, _CALM, plan=_LIGHT),
     "A8": ClusterBug(_records_of_another_fetch, _CALM, plan=_LIGHT),
+    "A9": ClusterBug(_makes_what_clients_name, _CALM, plan=_LIGHT),
     "Q1": ClusterBug(_quota_not_asked, _CALM, plan=_LIGHT),
     "Q2": ClusterBug(_brokers_held, _CALM, plan=_LIGHT),
 }

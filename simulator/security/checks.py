@@ -1,4 +1,4 @@
-"""What must hold of every request and answer: S1 to S4, I16 and I18.
+"""What must hold of every request and answer: S1 to S4, I16 and I18. `simulator/node.py` checks S5.
 
 The host of a client says who its user is; what a broker takes it for is not asked.
 """

@@ -16,6 +16,11 @@ from headwater.wire.messages.acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from headwater.wire.messages.cluster import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+)
+from headwater.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from headwater.wire.messages.users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -23,6 +28,7 @@ from headwater.wire.messages.users import (
 from headwater.wire.schema import Struct
 from simulator.cluster import Cluster
 from simulator.invariants import Promises
+from simulator.node import DATA
 from simulator.security.acl_history import LITERAL, PREFIXED, AclHistory, Entry
 from simulator.security.users import ITERATIONS, OF, Password, Users
 from simulator.workload.real_clients import RealAdmin
@@ -33,6 +39,7 @@ RATES = (3000.0, 6000.0)
 """Quotas of tenants, in bytes per second on each broker."""
 READ_RATE = 50_000.0
 PAUSE_MS = 600
+OUTSIDE = ("/elsewhere", f"{DATA}/../elsewhere", "../elsewhere", f"{DATA}-elsewhere")
 
 _OPERATIONS = {
     "Read": AclOperation.READ,
@@ -91,7 +98,7 @@ class Warden(RealAdmin):
 
     async def _change(self) -> None:
         chance = self.chance
-        match chance.randrange(10):
+        match chance.randrange(11):
             case 0 | 1:
                 await self.grant([chance.choice(RIGHTS)])
             case 2 | 3:
@@ -106,6 +113,8 @@ class Warden(RealAdmin):
                 await self._mark()
             case 8:
                 await self._change_password()
+            case 9:
+                await self._name_outside()
             case _:
                 await self.set_quota(chance.choice(list(OF)), chance.choice(RATES))
 
@@ -132,6 +141,25 @@ class Warden(RealAdmin):
         entry = Entry(LITERAL + topic, "User:nobody", host, "Read", "Allow")
         await self.grant([entry])
         self.kept.append(entry)
+
+    async def _name_outside(self) -> None:
+        """Name a folder that is none of log.dirs, which no right allows a broker to touch (S5)."""
+        path = self.chance.choice(OUTSIDE)
+        if self.chance.random() < 0.5:
+            new = CreateTopicsRequest.CreatableTopic(
+                name=path, num_partitions=1, replication_factor=1
+            )
+            created = await self._ask(CreateTopicsRequest(topics=[new]), CreateTopicsResponse)
+            _check(result.error_code for result in created.topics)
+            return
+        topic = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(
+            name=self.chance.choice(list(OF.values())), partitions=[0]
+        )
+        wanted = AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[topic])
+        moved = await self._ask(
+            AlterReplicaLogDirsRequest(dirs=[wanted]), AlterReplicaLogDirsResponse
+        )
+        _check(one.error_code for result in moved.results for one in result.partitions)
 
     async def _change_password(self) -> None:
         """Change a tenant's password; only this warden does."""

@@ -3,7 +3,11 @@
 import json
 
 from headwater.controller.store.tree import Made, Removed, Wrote
+from simulator.clock import SimClock
+from simulator.disk import Disk
+from simulator.files import FileFaults, SimFiles
 from simulator.loop import Scheduler
+from simulator.randomness import stream
 from simulator.security.acl_history import LAG_US, LITERAL, PREFIXED, AclHistory, Entry, Question
 from simulator.security.users import ADMIN, APP, BROKER, STRANGER, Password, user_of
 from simulator.trace import Trace
@@ -65,3 +69,20 @@ def test_a_password_is_replaced_only_by_one_that_was_acknowledged():
 def test_the_host_of_a_client_tells_its_user():
     hosts = ("tenant bob reader", "warden 1", "stranger", "producer-0", "broker-2")
     assert [user_of(host) for host in hosts] == ["bob", ADMIN, STRANGER, APP, BROKER]
+
+
+def test_a_file_outside_of_the_log_dirs_is_seen_whatever_dots_are_in_its_path():
+    scheduler = Scheduler(Trace())
+    clock, chance = SimClock(scheduler), stream(1, "disk")
+    files = SimFiles(Disk(), clock, chance, Trace(), FileFaults())
+    files.disk.make_folders("/data")
+    files.homes, seen = ("/data",), []
+    files.on_outside = seen.append
+    files.mkdir("/data/orders-0")
+    files.exists("/data/./orders-0/../payments-0")
+    assert seen == []
+    for path in ("/data/../elsewhere", "/data-elsewhere", "/data/orders-0/../../elsewhere"):
+        files.exists(path)
+        files.mkdir(path)
+        assert set(seen) == {path}
+        seen.clear()
