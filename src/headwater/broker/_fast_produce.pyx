@@ -34,7 +34,7 @@ from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
 from headwater.log.staging import Staging
 from headwater.records.checksum import crc32c
-from headwater.records.rules import BatchRules
+from headwater.records.rules import MAX_UNCOMPRESSED_BYTES, BatchRules
 from headwater.replication.partition import Partition, Role
 from headwater.replication.replica import Replica
 from headwater.replication.topic_policy import TopicPolicy
@@ -91,10 +91,17 @@ cdef enum:
     NO_TIMESTAMP = -1
     NO_OFFSET = -1
     TRANSACTIONAL = 0x10
+    ZSTD_BLOCK = 131072
+    ZSTD_KIND = 0x06
+    ZSTD_RLE = 0x02
     SHORT = 4096  # above this size the `crc32c` package is faster
 
+cdef uint32_t ZSTD_MAGIC = 0x28B52FFD
 cdef int64_t FAR = 1 << 62
 cdef int64_t LAST_SEQUENCE = 0x7FFFFFFF
+cdef int64_t _readable = MAX_UNCOMPRESSED_BYTES
+cdef int64_t[5] _ratios
+_ratios[:] = [0, 1032, 22, 255, 32768]
 cdef bint _in_hardware = has_crc32c()
 cdef PyObject* _leader = <PyObject*>Role.LEADER
 cdef list _sent = SENT
@@ -259,6 +266,37 @@ cdef bint scan_records(
         if at != stop:
             return False
     return at == end
+
+
+# -- the size of compressed batches
+
+
+cdef bint surely_fits(const uint8_t* at, Py_ssize_t size, int codec) noexcept:
+    """As `records/decompressed_size.py`, for usual batches; False for what needs a closer look."""
+    cdef const uint8_t* end = at + size
+    cdef int64_t total = 0
+    cdef uint32_t block
+    cdef int flags
+    if size * _ratios[codec] <= _readable:
+        return True
+    if codec != ZSTD or get_32(at) != ZSTD_MAGIC:
+        return False
+    flags = at[4]
+    at += 5 + (0 if flags & 0x20 else 1) + (4 if flags & 3 == 3 else flags & 3)
+    if flags >> 6:
+        at += 1 << (flags >> 6)
+    elif flags & 0x20:
+        at += 1
+    while end - at >= 3:
+        block = at[0] | at[1] << 8 | at[2] << 16
+        size = 1 if block & ZSTD_KIND == ZSTD_RLE else block >> 3
+        total += ZSTD_BLOCK
+        if total > _readable or size > end - at - 3:
+            return False
+        at += 3 + size
+        if block & 1:
+            return end - at == (4 if flags & 0x04 else 0)
+    return False
 
 
 # -- one partition
@@ -463,7 +501,7 @@ cdef class FastTarget:
         if max_ms > now_ms + self.after_ms or first_ms < now_ms - self.before_ms:
             return False
         if count > self.walk_up_to:
-            return True
+            return not attributes or surely_fits(at + HEADER_SIZE, size - HEADER_SIZE, attributes)
         if attributes & CODEC_MASK or count > WALKED_COUNT:
             return False
         if not scan_records(at + HEADER_SIZE, at + size, count, &earliest, &latest, &keyless):

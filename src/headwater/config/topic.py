@@ -116,7 +116,8 @@ class TopicSettings(SettingsBase):
     max_message_bytes: int = key(
         "max.message.bytes", INT, default=1_048_588, at_least=0,
         synonyms=("message.max.bytes",),
-        doc="The maximum size of a batch, after compression and including headers.",
+        doc="The maximum size of a batch, after compression and including headers. No batch may have "
+            "more than 64 MiB when decompressed.",
     )
     message_timestamp_after_max_ms: int = key(
         "message.timestamp.after.max.ms", LONG, default=3_600_000, at_least=0,

@@ -11,7 +11,7 @@ that librdkafka sends is read as well.
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Final
 
@@ -73,12 +73,12 @@ def _gunzip(data: Buffer, bound: int) -> bytes:
     try:
         out = stretch.decompress(data, bound + 1)
     except zlib.error as broken:
-        raise _undecodable("gzip", broken) from None
+        raise undecodable("gzip", broken) from None
     if len(out) > bound:
-        raise _too_large(bound)
+        raise too_large(bound)
     # Several members in a row are legal gzip, but no producer writes them and decoding them is slow.
     if not stretch.eof or stretch.unused_data:
-        raise _undecodable("gzip", "it is not exactly one whole stream")
+        raise undecodable("gzip", "it is not exactly one whole stream")
     return out
 
 
@@ -96,19 +96,23 @@ def _snap(data: Buffer, _level: int | None) -> bytes:
 def _unsnap(data: Buffer, bound: int) -> bytes:
     from cramjam import DecompressionError, snappy
 
-    view = memoryview(data)
-    framed = view[:8] == _XERIAL_MAGIC
     parts: list[bytes] = []
     left = bound
     try:
-        for block in _xerial_blocks(view) if framed else (view,):
+        for block in snappy_blocks(data):
             left -= snappy.decompress_raw_len(block)
             if left < 0:
-                raise _too_large(bound)
+                raise too_large(bound)
             parts.append(bytes(snappy.decompress_raw(block)))
     except DecompressionError as broken:
-        raise _undecodable("snappy", broken) from None
+        raise undecodable("snappy", broken) from None
     return b"".join(parts)
+
+
+def snappy_blocks(data: Buffer) -> Iterable[memoryview]:
+    """Return the compressed blocks: those in xerial's framing, or the single bare one."""
+    view = memoryview(data)
+    return _xerial_blocks(view) if view[:8] == _XERIAL_MAGIC else (view,)
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
@@ -122,7 +126,7 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
         stop = start + _I32.unpack_from(view, pos)[0] if start <= end else pos
         blocks_left -= 1
         if not start < stop <= end or not blocks_left:
-            raise _undecodable("snappy", f"a block at byte {pos} is cut or has an impossible size")
+            raise undecodable("snappy", f"a block at byte {pos} is cut or has an impossible size")
         yield view[start:stop]
         pos = stop
 
@@ -153,11 +157,11 @@ def _unlz4(data: Buffer, bound: int) -> bytes:
             step = min(8 * step, bound + 1 - len(out))
             out += stretch.decompress(b"", max_length=step)
     except RuntimeError as broken:
-        raise _undecodable("lz4", broken) from None
+        raise undecodable("lz4", broken) from None
     if len(out) > bound:
-        raise _too_large(bound)
+        raise too_large(bound)
     if not stretch.eof or stretch.unused_data:
-        raise _undecodable("lz4", "it is not exactly one whole frame")
+        raise undecodable("lz4", "it is not exactly one whole frame")
     return out
 
 
@@ -181,19 +185,21 @@ def _unzstd(data: Buffer, bound: int) -> bytes:
             length = zstd.decompress_into(data, out)
         except DecompressionError as broken:
             if "whole buffer" not in str(broken):
-                raise _undecodable("zstd", broken) from None
+                raise undecodable("zstd", broken) from None
             if size == bound:
-                raise _too_large(bound) from None
+                raise too_large(bound) from None
             size = min(bound, 8 * size)
         else:
             return bytes(memoryview(out)[:length])
 
 
-def _undecodable(codec: str, why: object) -> KafkaError:
+def undecodable(codec: str, why: object) -> KafkaError:
+    """Return the error for input that is not what its codec writes."""
     return KafkaError(E.INVALID_RECORD, f"the records are no {codec}: {why}")
 
 
-def _too_large(bound: int) -> KafkaError:
+def too_large(bound: int) -> KafkaError:
+    """Return the error for input whose output exceeds `bound`."""
     return KafkaError(
         E.MESSAGE_TOO_LARGE, f"the records need more than {bound} bytes when decompressed"
     )

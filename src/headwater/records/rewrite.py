@@ -14,13 +14,15 @@ from headwater.records.batch import (
     RawHeader,
 )
 from headwater.records.compression import compress, decompress
+from headwater.records.decompressed_size import require_fits, surely_fits
 from headwater.records.header_fields import ATTRIBUTES, BASE_TIMESTAMP, LENGTH, RECORD_COUNT
 from headwater.records.header_writing import complete_batch, restamp
 from headwater.records.record import decode_area, encode_records
-from headwater.records.rules import BatchRules
+from headwater.records.rules import MAX_UNCOMPRESSED_BYTES, WALKED_COUNT, BatchRules
 from headwater.records.validation import (
     UNBOUNDED,
     OffsetsOutOfPlace,
+    OutputTooLarge,
     check_records,
     needs_walk,
 )
@@ -44,18 +46,27 @@ def prepare(
     OutputTooLarge if it decompresses to more than `most` bytes, OffsetsOutOfPlace if its offset
     deltas must be rewritten: both take long, and nothing was changed then.
     """
-    if rules.verbatim:
-        if needs_walk(header, rules):
-            batch, header = _checked(batch, header, rules, now_ms, most)
-        return batch, header
     recompressed = _needs_recompression(header, rules)
     if recompressed or needs_walk(header, rules):
         batch, header = _checked(batch, header, rules, now_ms, most)
+    elif not is_surely_readable(batch, header):
+        if most < UNBOUNDED:
+            raise OutputTooLarge(E.MESSAGE_TOO_LARGE, "its size is not known yet")
+        require_fits(header[ATTRIBUTES] & CODEC_MASK, batch[HEADER_SIZE:], MAX_UNCOMPRESSED_BYTES)
     if recompressed:
         batch, header = _recompress(batch, header, rules)
     if rules.log_append_time:
         header = restamp(batch, header, header[ATTRIBUTES] | LOG_APPEND_TIME, now_ms)
     return batch, header
+
+
+def is_surely_readable(batch: memoryview, header: RawHeader) -> bool:
+    """Return whether readers certainly have the memory for the records of the batch.
+
+    `prepare` finds it out if that is not certain.
+    """
+    codec = header[ATTRIBUTES] & CODEC_MASK
+    return not codec or surely_fits(codec, batch[HEADER_SIZE:], MAX_UNCOMPRESSED_BYTES)
 
 
 def _checked(
@@ -82,6 +93,8 @@ def is_heavy(header: RawHeader, rules: BatchRules) -> bool:
 
     A compressed batch may take longer than it seems: `prepare` with a bound finds out.
     """
+    if header[RECORD_COUNT] <= WALKED_COUNT and header[LENGTH] <= HEAVY_RECOMPRESSION:
+        return False
     if _needs_recompression(header, rules):
         return header[RECORD_COUNT] > HEAVY_COUNT or header[LENGTH] > HEAVY_RECOMPRESSION
     if not needs_walk(header, rules):

@@ -19,12 +19,10 @@ from headwater.records.batch import HEADER_SIZE, TRANSACTIONAL, RawHeader
 from headwater.records.header_fields import (
     ATTRIBUTES,
     BASE_TIMESTAMP,
-    LENGTH,
     MAX_TIMESTAMP,
     RECORD_COUNT,
 )
-from headwater.records.rewrite import HEAVY_OUTPUT, HEAVY_RECOMPRESSION, is_heavy, prepare
-from headwater.records.rules import WALKED_COUNT
+from headwater.records.rewrite import HEAVY_OUTPUT, is_heavy, is_surely_readable, prepare
 from headwater.records.validation import (
     OffsetsOutOfPlace,
     OutputTooLarge,
@@ -241,11 +239,11 @@ class Replica:
             header[RECORD_COUNT] <= rules.walk_up_to
             or not rules.verbatim
             or header[MAX_TIMESTAMP] < header[BASE_TIMESTAMP]
+            or not is_surely_readable(batch, header)
         ):
             if rules.log_append_time:
                 pending.append_time = now_ms
-            large = header[RECORD_COUNT] > WALKED_COUNT or header[LENGTH] > HEAVY_RECOMPRESSION
-            if large and is_heavy(header, rules):
+            if is_heavy(header, rules):
                 self._prepare(batch, header, pending, acks, now_ms)
                 return
             try:

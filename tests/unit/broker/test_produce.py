@@ -1,6 +1,8 @@
 """Produce: the general way, the short way, and that nobody can tell them apart."""
 
 import re
+from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 
@@ -8,8 +10,10 @@ from headwater.broker.server_connection import MAX_UNANSWERED
 from headwater.broker.turns import ELEMENTS_A_TURN
 from headwater.errors import E
 from headwater.records.batch import HEADER, batches
+from headwater.records.compression import Codec
 from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, decode_records, encode_records
+from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
 from headwater.replication.replica import Replica
 from headwater.wire.messages.fetch import FetchResponse
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -17,6 +21,7 @@ from headwater.wire.messages.producers import InitProducerIdRequest, InitProduce
 from tests.unit.broker.live import Closed, batch, fetch_request, produce_request, until
 
 VERSIONS = range(3, 14)
+READERS = ["codec.pure", *(["_codec"] if find_spec("headwater.records._codec") else [])]
 
 
 def named(live, topic, version):
@@ -383,6 +388,26 @@ def test_a_client_with_too_much_under_way_is_not_read_until_it_has_less(
     for number in waiting:
         client.answer(FetchResponse, 12, number)
     assert not server.held
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("settings", [{}, {"message_timestamp_type": "LogAppendTime"}])
+def test_no_batch_is_accepted_that_readers_refuse_to_decompress(live, client, codec, settings):
+    """They stop at 64 MiB. Batches of five records are not walked: only their headers tell the size."""
+    topic = f"dense-{codec}-{len(settings)}"
+    live.create(topic, max_message_bytes="9000000", **settings)
+    most = MAX_UNCOMPRESSED_BYTES // 5 - 20
+    assert client.produce(topic, batch(*5 * [b"a"], codec=codec)).error_code == 0
+    for _ in range(2):  # with a route and without
+        answer = client.produce(topic, batch(*5 * [bytes(most + 20)], codec=codec))
+        assert answer.error_code == E.MESSAGE_TOO_LARGE
+        assert "67108864 bytes when decompressed" in answer.error_message
+    answer = client.produce(topic, batch(*5 * [bytes(most)], codec=codec))
+    assert (answer.error_code, answer.base_offset) == (0, 5)
+    data = client.fetch(topic, 5, partition_max_bytes=9_000_000).records
+    for name in READERS:
+        _, rows = import_module(f"headwater.records.{name}").decode_batch(data)
+        assert [len(row[4]) for row in rows] == 5 * [most]
 
 
 def test_stored_bytes_are_the_clients_but_for_offset_and_epoch(live, topic, client):

@@ -2,14 +2,18 @@
 
 import errno
 
+import cramjam
 import pytest
 
 from headwater.errors import E, KafkaError
 from headwater.log.flushing import mark_synced, unsynced
 from headwater.log.partition_log import FLUSH_MS
-from headwater.records.batch import batches
-from headwater.records.record import decode_records
+from headwater.records.batch import HEADER, batches
+from headwater.records.compression import Codec
+from headwater.records.header_writing import complete_batch
+from headwater.records.record import Record, decode_records, encode_records
 from headwater.records.rewrite import HEAVY_COUNT, HEAVY_OUTPUT
+from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
 from headwater.replication.partition import Role
 from tests.unit.broker.live import batch as timed
 from tests.unit.replication.replica_under_test import NOW, Pending, ReplicaUnderTest
@@ -166,6 +170,35 @@ def test_a_small_batch_that_becomes_large_is_looked_into_off_the_loop(leader):
     leader.host.run_off()
     leader.host.end_tick()
     assert (pending.ends, len(values(leader.stored()))) == (["done"], 1)
+
+
+def unsized(data):
+    """A frame of zstd that does not state its size, as Java writes it."""
+    stream = cramjam.zstd.Compressor()
+    stream.compress(data)
+    return bytes(stream.finish())
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+def test_a_batch_whose_headers_do_not_tell_its_size_is_counted_off_the_loop(tmp_path, stamped):
+    """Each of its 600 frames could have 128 KiB."""
+    configs = {"message_timestamp_type": "LogAppendTime"} if stamped else {}
+    leader = ReplicaUnderTest(tmp_path, **configs)
+    area = encode_records([Record(value=bytes(20_000), timestamp=NOW)] * 5, NOW)
+    frames = [unsized(area[at : at + 170]) for at in range(0, len(area), 170)]
+    header = HEADER.unpack_from(batch(*5 * [b"x"], codec=Codec.ZSTD))
+    pending = leader.append(complete_batch(header, b"".join(frames)))
+    assert len(leader.host.off) == 1
+    leader.append(batch(b"behind"))
+    leader.host.run_off()
+    leader.host.end_tick()
+    assert pending.ends == ["done"]
+    assert values(leader.stored()) == [*5 * [bytes(20_000)], b"behind"]
+    # Too large for readers, which only counting shows.
+    zeros = unsized(bytes(MAX_UNCOMPRESSED_BYTES))
+    pending = leader.append(complete_batch(header, zeros + frames[0]))
+    leader.host.run_off()
+    assert pending.ends == [E.MESSAGE_TOO_LARGE]
 
 
 @pytest.mark.parametrize("how", ["done", "abandoned"])
