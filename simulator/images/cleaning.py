@@ -5,6 +5,7 @@ from typing import cast
 
 from headwater.log.compaction.dirtiness import measure
 from headwater.log.compaction.passes import CleaningPass
+from headwater.log.compaction.segment_times import SegmentTimes
 from headwater.log.partition_log import PartitionLog
 from headwater.model import Uuid
 from headwater.replication.cleaning import CleaningLimits, ReplicaCleaning
@@ -18,7 +19,10 @@ def clean(storage: Storage, log: PartitionLog, high_watermark: int, secret: Uuid
     """Clean what is dirty; OSError leaves the log as it is."""
     now_ms = storage.clock.wall_ms()
     stable = log.last_stable_offset(high_watermark)
-    found = measure(log, stable, now_ms)
+    times = SegmentTimes()
+    while (read := times.to_read(log)) is not None:
+        times.note(log, read())
+    found = measure(log, stable, now_ms, times)
     if not found.dirty_bytes:
         return
     replica = SimpleNamespace(

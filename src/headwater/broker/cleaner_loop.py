@@ -9,6 +9,7 @@ others go on.
 import asyncio
 import errno
 import logging
+from bisect import insort
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,8 +39,8 @@ from headwater.seams.workers import Worker, WorkerDied, Workers
 log = logging.getLogger("headwater.server")
 
 WORKER = "headwater.log.compaction.worker"
-CHUNK = 500
-"""Partitions that are checked before the loop runs again."""
+STEPS = 500
+"""Partitions and segments that are looked at before the loop runs again."""
 LEAST_PAUSE_S = 0.05
 LEAST_LOAD = 0.1
 RETRY_MS = 60_000
@@ -147,9 +148,11 @@ class LogCleaner:
     async def _begin_passes(self) -> None:
         """Begin passes over the dirtiest logs, as many as `log.cleaner.threads` allows."""
         now_ms = self._context.wall_clock.believed_ms()
-        dirty = [row async for row in self._dirty_logs(now_ms)]
-        dirty.sort(key=_urgency)
-        for replica, _ in dirty[: max(0, self._threads - len(self._running))]:
+        dirtiest: list[tuple[Replica, Dirtiness]] = []
+        async for row in self._dirty_logs(now_ms):
+            insort(dirtiest, row, key=_urgency)
+            del dirtiest[self._threads :]
+        for replica, _ in dirtiest[: max(0, self._threads - len(self._running))]:
             at = replica.topic_partition
             name = f"compaction of {at}"
             self._running[at] = self._tasks.spawn(self._run_pass(replica, now_ms), name)
@@ -160,26 +163,36 @@ class LogCleaner:
     async def _dirty_logs(self, now_ms: int) -> AsyncIterator[tuple[Replica, Dirtiness]]:
         ratio, overdue_ms = 0.0, 0
         self._forget_removed()
-        for rank, replica in enumerate(list(self._context.replicas)):
-            if rank % CHUNK == CHUNK - 1:
+        steps = 0
+        for replica in list(self._context.replicas):
+            steps += 1
+            if steps >= STEPS:
                 await asyncio.sleep(0)
+                steps = 0
             if not self._may_clean(replica):
                 continue
+            steps += replica.upkeep.segment_count
             if replica.upkeep.has_unflushed_segments:
                 replica.flushes.flush()
+                steps = STEPS
             try:
+                await self._read_times(replica)
                 found = replica.upkeep.dirtiness(now_ms)
             except Exception as failure:  # noqa: BLE001 - one bad log does not stop the others
                 if not self._is_passing(replica, failure):
                     await self._set_aside(replica, f"its segments cannot be read: {failure}")
                 continue
-            if replica.upkeep.has_compaction_lag:
-                await asyncio.sleep(0)  # the measurement may have read the disk
             ratio, overdue_ms = max(ratio, found.ratio), max(overdue_ms, found.overdue_ms)
             if replica.upkeep.should_be_cleaned(found):
                 yield replica, found
         self.dirtiest_ratio, self.most_overdue_ms = ratio, overdue_ms
         self._checked_ms = self._context.clock.monotonic_ms()
+
+    async def _read_times(self, replica: Replica) -> None:
+        """Read from the disk, on a thread, what compaction must know of the age of records."""
+        read = replica.upkeep.times_to_read()
+        if read is not None:
+            replica.upkeep.note_times(await self._tasks.in_thread(read, Lane.CLEANING))
 
     def _may_clean(self, replica: Replica) -> bool:
         at = replica.topic_partition

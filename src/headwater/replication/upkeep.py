@@ -1,7 +1,10 @@
 """Access to a replica's log for housekeeping and describe requests."""
 
+from collections.abc import Callable
+
 from headwater.log import retention
 from headwater.log.compaction.dirtiness import NO_LAG, Dirtiness, measure
+from headwater.log.compaction.segment_times import SegmentTimes, Times
 from headwater.log.partition_log import PartitionLog
 from headwater.log.presence import Presence
 from headwater.log.producers import ProducerStateEntry
@@ -14,11 +17,12 @@ from headwater.replication.partition import Partition
 class Upkeep:
     """The background work on one replica; never past the high watermark."""
 
-    __slots__ = ("_log", "_partition")
+    __slots__ = ("_log", "_partition", "_times")
 
     def __init__(self, log: PartitionLog, partition: Partition) -> None:
         self._log = log
         self._partition = partition
+        self._times = SegmentTimes()
 
     @property
     def is_damaged(self) -> bool:
@@ -62,16 +66,24 @@ class Upkeep:
         """Return whether a sealed segment is not on the disk: compaction waits for that."""
         return self._log.recovery_point < self._log.segments.active.base_offset
 
-    @property
-    def has_compaction_lag(self) -> bool:
-        """Return whether compaction depends on the age of records, which the disk may have to tell."""
+    def times_to_read(self) -> Callable[[], list[tuple[Segment, Times]]] | None:
+        """Return a call for a file thread that reads what compaction must know of the age of records.
+
+        None if it depends on no age, or knows them all.
+        """
         settings = self._log.settings
-        return settings.min_compaction_lag_ms > 0 or settings.max_compaction_lag_ms < NO_LAG
+        if settings.min_compaction_lag_ms <= 0 and settings.max_compaction_lag_ms == NO_LAG:
+            return None
+        return self._times.to_read(self._log)
+
+    def note_times(self, found: list[tuple[Segment, Times]]) -> None:
+        """Keep what the call has read, for `dirtiness`."""
+        self._times.note(self._log, found)
 
     def dirtiness(self, now_ms: int) -> Dirtiness:
         """Return how much of the log compaction could clean."""
         stable = self._log.last_stable_offset(self._partition.high_watermark)
-        return measure(self._log, stable, now_ms)
+        return measure(self._log, stable, now_ms, self._times)
 
     def should_be_cleaned(self, found: Dirtiness) -> bool:
         """Return whether a log as dirty as this is worth a pass."""

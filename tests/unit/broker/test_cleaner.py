@@ -1,20 +1,26 @@
 """The log cleaner in a broker, with workers on threads: which logs, what if something fails."""
 
+import asyncio
 import errno
 import json
 import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from headwater.broker.cleaner_loop import STEPS, LogCleaner
 from headwater.cli.app import command
+from headwater.log.compaction.dirtiness import Dirtiness
 from headwater.log.compaction.jobs import DISK, decode_job
 from headwater.log.compaction.worker import answers
+from headwater.model import TopicPartition
 from headwater.records.batch import HEADER, HEADER_SIZE, batches, read_header
 from headwater.records.record import decode_records
 from headwater.replication.isolation import FetchIsolation
 from headwater.seams.files import OsFiles
+from headwater.seams.tasks import Lane
 from headwater.seams.workers import WorkerDied
 from tests.integration.waiting import until
 from tests.pages import shapes, shown_below
@@ -537,3 +543,96 @@ def read_sizes(live, isolation):
         sizes.append(found.size)
         offset = read_header(found.load()).next_offset
     return sizes
+
+
+class Step:
+    """A log that notes in which turn of the loop it was measured."""
+
+    def __init__(self, number, turns, unread):
+        self.topic_partition = TopicPartition("t", number)
+        self.upkeep = self.following = self.flushes = self
+        self.offline = self.refusal = None
+        self.cutting = self.held = False
+        self.may_be_cleaned = self.has_unflushed_segments = True
+        self.segment_count = number % 3 + 1
+        self.found = Dirtiness(0, 9, 1, 10_000, number + 1, 0)
+        self._turns, self._unread = turns, unread
+
+    def flush(self):
+        self.has_unflushed_segments = False
+        self._turns[-1] += STEPS
+
+    def times_to_read(self):
+        return (lambda: "read") if self._unread else None
+
+    def note_times(self, found):
+        assert found == "read"
+        self._unread = False
+
+    def dirtiness(self, now_ms):
+        assert not self._unread
+        self._turns[-1] += self.segment_count
+        return self.found
+
+    def should_be_cleaned(self, found):
+        return True
+
+
+class Steps(dict):
+    """Logs by partition, as replicas."""
+
+    def __iter__(self):
+        return iter(self.values())
+
+    def get(self, *partition):
+        return super().get(TopicPartition(*partition))
+
+
+@pytest.mark.parametrize("started", [True, False], ids=["after a start", "later"])
+def test_a_look_at_ten_thousand_dirty_logs_gives_turns_to_others(started):
+    """A step is a segment or a log, a few microseconds; reads and the begin of a flush end a turn."""
+    turns, chosen, in_threads = [0], [], []
+
+    class Threads:
+        async def _run(self, call):
+            await asyncio.sleep(0)
+            return call()
+
+        def in_thread(self, call, lane):
+            assert lane is Lane.CLEANING
+            in_threads.append(call)
+            return asyncio.ensure_future(self._run(call))
+
+        def spawn(self, work, name):
+            work.close()
+            chosen.append(name)
+
+    logs = Steps()
+    for number in range(10_000):
+        log = Step(number, turns, unread=started)
+        log.has_unflushed_segments = started
+        logs[log.topic_partition] = log
+    logs.log_dirs = SimpleNamespace(logs=logs)
+    context = SimpleNamespace(
+        replicas=logs,
+        clock=SimpleNamespace(monotonic_ms=lambda: 0),
+        wall_clock=SimpleNamespace(believed_ms=lambda: 0),
+        settings=SimpleNamespace(log_cleaner_threads=3),
+    )
+    cleaner = LogCleaner(context, Threads(), None, None, None)
+
+    async def count_turns():
+        while True:
+            turns.append(0)
+            await asyncio.sleep(0)
+
+    async def look():
+        counting = asyncio.create_task(count_turns())
+        await cleaner._begin_passes()
+        counting.cancel()
+
+    asyncio.run(look())
+    assert chosen == [f"compaction of t-{number}" for number in (9999, 9998, 9997)]
+    assert len(in_threads) == (10_000 if started else 0)
+    assert max(turns) <= STEPS + 3 + (STEPS if started else 0)
+    assert sum(turns) >= 19_999

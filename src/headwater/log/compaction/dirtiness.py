@@ -8,14 +8,10 @@ the last stable offset, flushed, and older than `min.compaction.lag.ms`. A log i
 
 from typing import NamedTuple
 
+from headwater.log.compaction.segment_times import SegmentTimes
 from headwater.log.partition_log import PartitionLog
-from headwater.log.segment import Segment
-from headwater.records.batch import HEADER, HEADER_SIZE
-from headwater.records.header_fields import MAX_TIMESTAMP
 
 NO_LAG = (1 << 63) - 1
-MOST_READS = 8
-"""How many first timestamps one measurement reads from the disk: it holds the loop meanwhile."""
 
 
 class Dirtiness(NamedTuple):
@@ -42,10 +38,11 @@ class Dirtiness(NamedTuple):
         return self.dirty_bytes > 0 and (self.ratio > least_ratio or self.overdue_ms > 0)
 
 
-def measure(log: PartitionLog, stable: int, now_ms: int) -> Dirtiness:
+def measure(log: PartitionLog, stable: int, now_ms: int, times: SegmentTimes) -> Dirtiness:
     """Return how dirty a log is whose records are stable below the offset `stable`.
 
-    What a power cut may take decides nothing: neither a later value of a key, nor a marker.
+    What a power cut may take decides nothing: neither a later value of a key, nor a marker. Segments
+    with unknown `times` are too young for `min.compaction.lag.ms`, and not overdue.
     """
     settings = log.settings
     first_dirty = max(log.cleaned_end, log.log_start_offset)
@@ -54,7 +51,8 @@ def measure(log: PartitionLog, stable: int, now_ms: int) -> Dirtiness:
     old = now_ms - settings.max_compaction_lag_ms
     segments = log.segments
     end, count, clean, dirty, overdue_ms = segments.start_offset, 0, 0, 0, 0
-    reads = MOST_READS
+    has_least_age = settings.min_compaction_lag_ms > 0
+    has_greatest_age = settings.max_compaction_lag_ms < NO_LAG
     for rank in range(len(segments) - 1):
         segment, after = segments[rank], segments[rank + 1].base_offset
         if after > limit or segment.aborted.unsaved() is not None:
@@ -62,26 +60,12 @@ def measure(log: PartitionLog, stable: int, now_ms: int) -> Dirtiness:
         if after <= first_dirty:
             clean += segment.size
         else:
-            if _is_young(log, segment, young):
-                break
-            if settings.max_compaction_lag_ms < NO_LAG and not overdue_ms and segment.size:
-                # What is not known yet is left to the next measurement.
-                reads -= segment.first_timestamp < 0
-                first = _first_timestamp(segment) if reads >= 0 else 0
-                overdue_ms = max(0, old - first) if first > 0 else 0
+            if segment.size and (has_least_age or has_greatest_age):
+                known = times.of(segment)
+                if has_least_age and (known is None or known.newest > young):
+                    break
+                if has_greatest_age and not overdue_ms and known is not None and known.first > 0:
+                    overdue_ms = max(0, old - known.first)
             dirty += segment.size
         end, count = after, rank + 1
     return Dirtiness(min(first_dirty, end), end, count, clean, dirty, overdue_ms)
-
-
-def _is_young(log: PartitionLog, segment: Segment, young: int) -> bool:
-    if not log.settings.min_compaction_lag_ms or not segment.size:
-        return False
-    return log.newest_timestamp(segment) > young
-
-
-def _first_timestamp(segment: Segment) -> int:
-    if segment.first_timestamp < 0:
-        header = HEADER.unpack(segment.read_blocking(HEADER_SIZE, 0))
-        segment.first_timestamp = header[MAX_TIMESTAMP]
-    return segment.first_timestamp

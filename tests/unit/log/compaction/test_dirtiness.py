@@ -1,8 +1,8 @@
 import pytest
 
 from headwater.log.checkpoints import DamagedCheckpoint, LogRow, read_log_rows, write_log_rows
-from headwater.log.compaction.dirtiness import MOST_READS, NO_LAG, measure
-from headwater.log.segment import Segment
+from headwater.log.compaction import dirtiness
+from headwater.log.compaction.segment_times import MOST_READS, SegmentTimes
 from headwater.log.settings import LogSettings
 from headwater.seams.files import OsFiles
 from tests.unit.log.compaction.support import end_transaction, write
@@ -26,6 +26,14 @@ def segmented(path, segments=4, **settings):
         write(log, (b"a", b"x"), (b"b", b"y"), now=NOW + number * 60_000)
     flush(log, dirs)
     return dirs, log
+
+
+def measure(log, stable, now_ms, times=None):
+    """With all times that matter read."""
+    times = SegmentTimes() if times is None else times
+    while (read := times.to_read(log)) is not None:
+        times.note(log, read())
+    return dirtiness.measure(log, stable, now_ms, times)
 
 
 def test_sealed_segments_are_dirty_until_they_are_cleaned(tmp_path):
@@ -181,19 +189,95 @@ def test_checkpoints_of_earlier_versions_are_read(tmp_path):
                 read_log_rows(OsFiles(), str(path))
 
 
-def test_one_measurement_reads_few_segments_and_the_next_goes_on(tmp_path, monkeypatch):
-    """After a start no timestamp is known; reading thousands at once would hold the loop."""
-    dirs, _ = segmented(tmp_path, segments=2 * MOST_READS, max_compaction_lag_ms=NO_LAG - 1)
-    settings = LogSettings(
-        cleanup_policy="compact", retention_ms=-1, max_compaction_lag_ms=NO_LAG - 1
-    )
-    dirs, log = reopened(dirs, tmp_path, settings)
-    reads = []
-    read = Segment.read_blocking
-    monkeypatch.setattr(Segment, "read_blocking", lambda *at: reads.append(at) or read(*at))
-    counts = []
-    for _ in range(3):
-        measure(log, log.log_end_offset, NOW)
-        counts.append(len(reads))
-    assert counts == [MOST_READS, 2 * MOST_READS - 1, 2 * MOST_READS - 1]
+# -- the age of records after a start
+
+
+class NotedFiles(OsFiles):
+    """Notes what is opened and read."""
+
+    def __init__(self):
+        self.calls = []
+
+    def open(self, path, **kind):
+        self.calls.append(path)
+        return super().open(path, **kind)
+
+    def pread(self, fd, size, offset):
+        self.calls.append(size)
+        return super().pread(fd, size, offset)
+
+    def modified_ms(self, path):
+        self.calls.append(path)
+        return super().modified_ms(path)
+
+
+LAGS = {"min_compaction_lag_ms": 90_000, "max_compaction_lag_ms": 2**40}
+
+
+def started(tmp_path, segments, **settings):
+    """A log after a start: the times of none of its segments are known."""
+    dirs, log = segmented(tmp_path, segments=segments, **settings)
+    files = NotedFiles()
+    dirs, log = reopened(dirs, tmp_path, log.settings, files=files, clean=True)
+    files.calls.clear()
+    return dirs, log, files
+
+
+@pytest.mark.parametrize("lag", LAGS)
+def test_a_measurement_reads_no_disk_and_what_is_read_once_stays_known(tmp_path, lag):
+    """A time index can have 10 MiB, and a log thousands of segments."""
+    dirs, log, files = started(tmp_path, MOST_READS + 10, **{lag: LAGS[lag]})
+    times, now = SegmentTimes(), NOW + 10_000 * 60_000
+    unread = dirtiness.measure(log, log.log_end_offset, now, times)
+    known = []
+    while (read := times.to_read(log)) is not None:
+        assert files.calls == [], "only the call for a thread reads"
+        found = read()
+        files.calls.clear()
+        times.note(log, found)
+        known.append(len(found))
+    assert known == [MOST_READS, 9]
+    found = dirtiness.measure(log, log.log_end_offset, now, times)
+    assert files.calls == []
+    assert found.segments == MOST_READS + 9
+    assert unread.segments == (0 if lag == "min_compaction_lag_ms" else found.segments)
+    assert not any(segment.time_index.loaded for segment in list(log.segments)[:-1])
+    dirs.abandon()
+
+
+def test_after_a_start_records_are_as_old_as_before(tmp_path):
+    dirs, log, _ = started(tmp_path, 4, min_compaction_lag_ms=90_000)
+    assert measure(log, log.log_end_offset, NOW + 60_000).segments == 0
+    assert measure(log, log.log_end_offset, NOW + 149_999).segments == 1
+    assert measure(log, log.log_end_offset, NOW + 150_000).segments == 2
+    dirs.abandon()
+
+
+def test_a_damaged_time_index_is_rebuilt_rather_than_believed(tmp_path):
+    dirs, log, _ = started(tmp_path, 4, min_compaction_lag_ms=90_000)
+    (tmp_path / "topic-0" / f"{2:020d}.timeindex").write_bytes(b"x" * 12)
+    assert measure(log, log.log_end_offset, NOW + 149_999).segments == 1
+    assert measure(log, log.log_end_offset, NOW + 150_000).segments == 2
+    dirs.abandon()
+
+
+def test_what_was_read_of_a_segment_that_changed_meanwhile_is_not_kept(tmp_path):
+    dirs, log, _ = started(tmp_path, 4, min_compaction_lag_ms=90_000)
+    times = SegmentTimes()
+    found = times.to_read(log)()
+    log.truncate_to(3)
+    times.note(log, found)
+    for _ in range(2):
+        append(log, 2)
+        log.roll(NOW)
+    assert times.to_read(log) is None, "what this process wrote is known"
+    assert [times.of(log.segments[rank]).newest for rank in (0, 1)] == [NOW, NOW]
+    dirs.abandon()
+
+
+def test_nothing_is_read_of_a_log_that_was_deleted_meanwhile(tmp_path):
+    dirs, log, files = started(tmp_path, 4, min_compaction_lag_ms=90_000)
+    read = SegmentTimes().to_read(log)
+    log.presence.end()
+    assert (read(), files.calls) == ([], [])
     dirs.abandon()
