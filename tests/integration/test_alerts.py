@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
+from markdown.extensions.toc import slugify
 
 from tests.integration.prometheus_tools import FOLDER, RULES, installed, problems, rules
 
@@ -116,13 +117,15 @@ CASES = {
 }  # fmt: skip
 
 
-def promtool_test(name, rule, case, *, fires):
+def promtool_test(name, rule, case, *, fires, docs):
     series = case.bad if fires else case.good
+    url = f"{docs}operations/alerts.html#{slugify(name, '-')}"
     alert = {
         "exp_labels": {**case.labels, **rule["labels"]},
-        "exp_annotations": rule["annotations"],
+        "exp_annotations": {"summary": rule["annotations"]["summary"], "runbook_url": url},
     }
     return {
+        "external_labels": {"docs": docs},
         "interval": "1m",
         "input_series": [{"series": key, "values": values} for key, values in series.items()],
         "alert_rule_test": [
@@ -141,9 +144,25 @@ def test_each_rule_has_a_case_that_provokes_it_and_a_section_that_explains_it():
     assert sections == list(rules())
 
 
+def test_each_rule_links_to_its_section_of_the_site():
+    """The links name a page as mkdocs does, and a heading as its table of contents does."""
+    settings = (PAGE.parents[2] / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "use_directory_urls: false" in settings, "else the page is operations/alerts/"
+    page = PAGE.relative_to(PAGE.parents[1]).with_suffix(".html")
+    for name, rule in rules().items():
+        link = f"{{{{ $externalLabels.docs }}}}{page}#{slugify(name, '-')}"
+        assert rule["annotations"]["runbook_url"] == link
+    prometheus = yaml.safe_load((FOLDER / "prometheus.yml").read_text(encoding="utf-8"))
+    assert prometheus["global"]["external_labels"] == {"docs": ""}
+
+
+@pytest.mark.parametrize("docs", ["", "https://docs.example.com/headwater/"])
 @pytest.mark.parametrize("fires", [True, False], ids=["provoked", "healthy"])
-def test_rules_fire_when_provoked_and_only_then(tmp_path, fires):
-    tests = [promtool_test(name, rule, CASES[name], fires=fires) for name, rule in rules().items()]
+def test_rules_fire_when_provoked_and_only_then(tmp_path, fires, docs):
+    tests = [
+        promtool_test(name, rule, CASES[name], fires=fires, docs=docs)
+        for name, rule in rules().items()
+    ]
     file = tmp_path / "alerts_test.yml"
     file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": tests}))
     done = subprocess.run(
