@@ -7,7 +7,8 @@ The segment has 1 MiB in 1024 batches. Each flip must be found by the comparison
 first read of loaded bytes (`SegmentChecksums.damage`); some of the flips are made on the disk, and
 the log is opened and read: every read returns what was written, or an error. For the other files,
 each flip is made on the disk, a broker's log dirs are opened, and their answers are compared with
-those of the sound files: the same, or the log dir is refused.
+those of the sound files: the same, or the log dir is refused. The files of the embedded metadata store
+are flipped in the same way, and a broker's mark of its store: it is read right, or ignored with a warning.
 """
 
 import argparse
@@ -21,7 +22,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from headwater.broker.store_mark import FILE_NAME as MARK
+from headwater.broker.store_mark import read_noted_mark
+from headwater.controller.store.journal import (
+    Journal,
+    StoreDamaged,
+    encode_snapshot,
+    encode_transaction,
+)
+from headwater.controller.store.metadata_store import OPEN_ACL, Acl
+from headwater.controller.store.tree import (
+    Edit,
+    Made,
+    Removed,
+    Restricted,
+    SessionClosed,
+    SessionOpened,
+    Wrote,
+)
 from headwater.errors import E, KafkaError
+from headwater.log.checked_json import dump_checked
 from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.partition_log import PartitionLog
 from headwater.log.segment_checksums import CHECKSUMS, CHUNK, SegmentChecksums
@@ -262,6 +282,92 @@ def _reported(copy: Path) -> list[str]:
     return problems + verify_dir(OsFiles(), str(copy))
 
 
+# -- the metadata store
+
+
+def make_store(path: Path) -> None:
+    """Write the store of a broker: a snapshot, and a journal of all kinds of transactions."""
+    acl = (Acl(31, "digest", "admin:secret"),)
+    groups: list[list[list[Edit]]] = [
+        [[Made("/brokers", b"", 0, OPEN_ACL)], [Made("/brokers/topics", b"", 0, OPEN_ACL)]],
+        [[Made("/config", b"{}", 0, acl), Wrote("/brokers", b"data")]],
+        [[SessionOpened(7, 6000, bytes(range(16)))], [Made("/controller", b"0", 7, OPEN_ACL)]],
+        [[Restricted("/config", OPEN_ACL)], [Removed("/controller"), SessionClosed(7)]],
+        [[Made("/brokers/topics/t", b"x" * 200, 0, OPEN_ACL)]],
+        [[Wrote("/config", b"acknowledged")]],
+    ]
+    journal = Journal(OsFiles(), str(path))
+    tree = journal.load()
+    for number, group in enumerate(groups):
+        frame = []
+        for edits in group:
+            zxid = tree.zxid + 1
+            tree.replay(zxid, NOW, edits)
+            frame.append(encode_transaction(zxid, NOW, edits))
+        journal.append(frame)
+        if number == 1:
+            # The journal stays, as after a crash before its truncation.
+            (path / "snapshot").write_bytes(encode_snapshot(tree))
+    journal.close()
+
+
+def flip_store(step: int, report: Counter[str]) -> dict[str, Counter[str]]:
+    """Flip the bits of the store's files; return the counts by file."""
+    path = Path(tempfile.mkdtemp(prefix="headwater-flips-"))
+    make_store(path)
+    sound = _tree_of(_copied(path))
+    assert sound is not None
+    counts: dict[str, Counter[str]] = {}
+    for name in ("journal", "snapshot"):
+        row = counts.setdefault(f"store's {name}", Counter())
+        for bit in range(0, (path / name).stat().st_size * 8, step):
+            copy = _copied(path)
+            _flip(copy / name, bit)
+            found = _tree_of(copy)
+            row["flips"] += 1
+            row["refused"] += found is None
+            row["same answers"] += found == sound
+            report["wrong answers"] += found is not None and found != sound
+            report["bits of other files"] += 1
+    shutil.rmtree(path)
+    return counts
+
+
+def _tree_of(copy: Path) -> bytes | None:
+    """Open the store twice, as after another start, and return all that it knows; None if it is refused."""
+    trees = []
+    try:
+        for _ in range(2):
+            journal = Journal(OsFiles(), str(copy))
+            try:
+                trees.append(encode_snapshot(journal.load()))
+            finally:
+                journal.close()
+    except StoreDamaged:
+        return None
+    finally:
+        shutil.rmtree(copy)
+    return trees[0] if trees[0] == trees[1] else b"another tree at the second start"
+
+
+def flip_mark(step: int, report: Counter[str]) -> dict[str, Counter[str]]:
+    """Flip the bits of a broker's mark of its store."""
+    folder = Path(tempfile.mkdtemp(prefix="headwater-flips-"))
+    sound = dump_checked({"version": 0, "zxid": 0x1234567890})
+    row: Counter[str] = Counter()
+    for bit in range(0, len(sound) * 8, step):
+        (folder / MARK).write_bytes(sound)
+        _flip(folder / MARK, bit)
+        found = read_noted_mark(OsFiles(), [str(folder)])
+        row["flips"] += 1
+        row["ignored with a warning"] += found == 0
+        row["same answers"] += found == 0x1234567890
+        report["wrong answers"] += found not in (0, 0x1234567890)
+        report["bits of other files"] += 1
+    shutil.rmtree(folder)
+    return {MARK: row}
+
+
 def _small_files(path: Path) -> Iterator[Path]:
     for file in sorted(path.rglob("*")):
         if file.is_file() and file.suffix != ".log" and file.stat().st_size:
@@ -298,7 +404,9 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     report: Counter[str] = Counter()
     flip_segment(chosen.step, report)
-    for kind, row in flip_files(chosen.file_step or chosen.step, report).items():
+    step = chosen.file_step or chosen.step
+    rows = flip_files(step, report) | flip_store(step, report) | flip_mark(step, report)
+    for kind, row in rows.items():
         print(f"{kind:34}", ", ".join(f"{count:,} {name}" for name, count in row.items()))
     for name, count in report.items():
         print(f"{count:12,} {name}")

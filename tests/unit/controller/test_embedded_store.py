@@ -248,3 +248,38 @@ def test_sessions_acls_and_times_survive_a_snapshot_and_a_restart(loop, files, m
     assert node.ctime_ms == loop.wall_ms()
     removed, ended = again.tree.close_session(sessions[0], 0)
     assert (removed, ended) == (Removed("/e"), SessionClosed(sessions[0]))
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 5000])
+def test_one_wrong_bit_at_the_end_takes_no_answered_write(loop, files, caplog, size):
+    """Cut off as a torn tail, the last write would be lost without a word."""
+    store = embedded(loop, files)
+    store.create("/before", b"", lambda _: None)
+    loop.run()
+    begin = len(files.content[JOURNAL])
+    store.create("/last", b"x" * size, lambda _: None)
+    loop.run()
+    sound = bytes(files.content[JOURNAL])
+    for bit in range(8 * begin, 8 * len(sound), 1 if size <= 100 else 997):
+        flipped = bytearray(sound)
+        flipped[bit >> 3] ^= 1 << (bit & 7)
+        files.content[JOURNAL][:] = flipped
+        caplog.clear()
+        assert names(loop, embedded(loop, files)) == ["before", "last"]
+        assert "a wrong bit in its last transactions was corrected" in caplog.text
+        assert bytes(files.content[JOURNAL])[: len(sound)] == sound
+
+
+def test_a_torn_tail_of_several_wrong_bits_is_cut(loop, files, caplog):
+    store = embedded(loop, files)
+    store.create("/before", b"", lambda _: None)
+    loop.run()
+    begin = len(files.content[JOURNAL])
+    store.create("/torn", bytes(range(1, 200)), lambda _: None)
+    loop.run()
+    sound = bytes(files.content[JOURNAL])
+    for start in range(begin, len(sound) - 8, 8):
+        torn = sound[:start] + bytes(len(sound) - start)
+        files.content[JOURNAL][:] = torn
+        assert names(loop, embedded(loop, files)) == ["before"]
+    assert "corrected" not in caplog.text

@@ -33,6 +33,17 @@ def test_flipped_bits_of_other_files_change_no_answer():
     assert all(row["same answers"] + row["refused"] == row["flips"] for row in counts.values())
 
 
+def test_flipped_bits_of_the_metadata_store_lose_nothing_that_it_answered():
+    report = Counter()
+    counts = bit_flips.flip_store(7, report) | bit_flips.flip_mark(1, report)
+    assert bit_flips.problems_of(report) == []
+    journal, snapshot, mark = counts.values()
+    assert journal["refused"] > 700
+    assert journal["same answers"] > 60, "those of the last transactions are corrected"
+    assert snapshot["refused"] == snapshot["flips"] > 200
+    assert mark["ignored with a warning"] > 200
+
+
 def test_an_undetected_flip_would_be_seen(monkeypatch):
     monkeypatch.setattr(SegmentChecksums, "damage", lambda *_: None)
     monkeypatch.setattr(SegmentChecksums, "passed", lambda *_: True)

@@ -7,8 +7,9 @@
     snapshot  = "HWS2" length crc32 body;  body = zxid:i64 session_count:u32 session* node*
 
 A group is written only after the previous one is on the disk. So a broken group at the end is the
-torn tail of a crash: it was never answered, and is cut off. A broken group with valid ones after it is
-damage to acknowledged data, and the store refuses to open.
+torn tail of a crash: it was never answered, and is cut off. If one wrong bit is all that is broken, the
+group may have been answered, and it is corrected. A broken group with valid ones after it is damage to
+acknowledged data, and the store refuses to open.
 
 Files of the first format (HWJ1, HWS1: no times, ACLs and sessions) are still read. A journal of that
 format is replaced by a snapshot before anything is appended to it.
@@ -21,6 +22,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from headwater.controller.store.flipped_bit import flipped_bit
 from headwater.controller.store.metadata_store import OPEN_ACL, Acl
 from headwater.controller.store.tree import (
     Edit,
@@ -157,6 +159,28 @@ def _unframed(data: bytes, pos: int, *magics: bytes) -> tuple[bytes, bytes] | No
     return (found, body) if sound else None
 
 
+def _corrected(data: bytes, pos: int, wanted: bytes) -> bytes | None:
+    """The frame at `pos`, with this magic, if all but one of its bits are right."""
+    start = pos + _FRAME.size
+    if start > len(data):
+        return None
+    head = int.from_bytes(data[pos:start], "big")
+    for bit in range(8 * _FRAME.size):
+        header = (head ^ 1 << bit).to_bytes(_FRAME.size, "big")
+        magic, size, _ = _FRAME.unpack(header)
+        if magic == wanted and start + size <= len(data):
+            frame = header + data[start : start + size]
+            if _unframed(frame, 0, wanted):
+                return frame
+    magic, size, crc = _FRAME.unpack_from(data, pos)
+    body = bytearray(data[start : start + size])
+    wrong = flipped_bit(body, crc) if magic == wanted and len(body) == size else None
+    if wrong is None:
+        return None
+    body[wrong >> 3] ^= 1 << (wrong & 7)
+    return data[pos:start] + body
+
+
 class _Body:
     """Reads the body of a frame whose checksum was right."""
 
@@ -282,6 +306,14 @@ class Journal:
             tree = decode_snapshot(content)
         data = read_fully(self._files, self._fd, self._files.size(self._fd), 0)
         self._end = self._replay(tree, data)
+        # Both magics are one bit from a third: those before tell which one it was.
+        magic = FIRST_GROUP_MAGIC if self._must_replace else GROUP_MAGIC
+        corrected = _corrected(data, self._end, magic)
+        if corrected is not None:
+            log.warning("%s: a wrong bit in its last transactions was corrected", self._journal)
+            write_fully(self._files, self._fd, [corrected], self._end)
+            data = data[: self._end] + corrected + data[self._end + len(corrected) :]
+            self._end = self._replay(tree, data)
         if self._must_replace:
             self._replace_by_snapshot(tree)
         if self._end < len(data):
