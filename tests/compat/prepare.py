@@ -21,6 +21,7 @@ STEPS: dict[str, Callable[[], object]] = {
     **{f"jars of {name}": lambda name=name: jars(name) for name in SETS},  # type: ignore[misc]
     "the server of the Java tools": lambda: compiled("ToolServer", KAFKA),
     "the transactions of the Java clients": lambda: compiled("Transactions", "kafka-clients-3.9.2"),
+    "the reader of every offset": lambda: compiled("EveryOffset", "kafka-clients-3.9.2"),
     "the logins of the Java clients": lambda: compiled("Logins", "kafka-clients-3.9.2"),
     "the word count of Kafka Streams": lambda: compiled("WordCount", "kafka-streams-4.3.1"),
     "Kafka Streams and Connect that log in": lambda: compiled("Frameworks", *frameworks.JARS),

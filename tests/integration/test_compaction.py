@@ -1,10 +1,14 @@
 """Compaction by real processes: what clients of others read, and kill -9 in the middle of a pass."""
 
+import asyncio
 import os
 import re
 import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
+import aiokafka
 import confluent_kafka
 import kafka
 import pytest
@@ -15,6 +19,8 @@ from headwater.log.verify import verify_log
 from headwater.processes.child import broker_process
 from headwater.processes.local_nodes import unused_port
 from headwater.seams.files import OsFiles
+from tests.compat.client import Unavailable
+from tests.compat.tool_server import program_command
 from tests.integration.waiting import until
 
 TOPIC = "compacted"
@@ -63,7 +69,7 @@ def create(bootstrap, name=TOPIC, **settings):
     admin.create_topics([topic])[name].result(60)
 
 
-def write(producer, count, keys, size=100, start=0):
+def write(producer, count, keys, size=100, start=0, topic=TOPIC):
     failures = []
 
     def delivered(failure, _):
@@ -72,7 +78,7 @@ def write(producer, count, keys, size=100, start=0):
 
     for at in range(start, start + count):
         value = b"%d:" % at + b"x" * size
-        producer.produce(TOPIC, value, b"key-%d" % (at % keys), 0, on_delivery=delivered)
+        producer.produce(topic, value, b"key-%d" % (at % keys), 0, on_delivery=delivered)
     assert producer.flush(60) == 0
     assert failures == []
 
@@ -137,6 +143,51 @@ def kafka_python_records(bootstrap, offsets, end):
     consumer.close()
 
 
+def aiokafka_records(bootstrap, offsets, end):
+    """The same of aiokafka."""
+
+    async def read():
+        partition = aiokafka.TopicPartition(TOPIC, 0)
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=bootstrap,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            fetch_max_wait_ms=10,
+        )
+        await consumer.start()
+        try:
+            consumer.assign([partition])
+            rows = []
+            for offset in offsets:
+                consumer.seek(partition, offset)
+                found = None
+                while found is None and await consumer.position(partition) < end:
+                    polled = await consumer.getmany(partition, timeout_ms=1000, max_records=1)
+                    for record in polled.get(partition, []):
+                        found = (record.offset, record.key, record.value)
+                rows.append((offset, found))
+            return rows
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(read())
+
+
+def java_records(bootstrap, offsets, end):
+    """The same of the Java client."""
+    command = program_command("EveryOffset", "kafka-clients-4.3.1")
+    done = subprocess.run(
+        [*command, bootstrap, TOPIC, str(end)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    for offset, line in zip(offsets, done.stdout.splitlines(), strict=True):
+        number, *found = line.split(" ", 3)
+        assert int(number) == offset
+        yield offset, (int(found[0]), *(part.encode() for part in found[1:])) if found else None
+
+
+READERS = [confluent_records, kafka_python_records, aiokafka_records, java_records]
+
+
 def test_real_clients_read_a_compacted_topic_from_every_offset(start, tmp_path):
     broker, bootstrap = start()
     create(bootstrap)
@@ -176,20 +227,69 @@ def test_real_clients_read_a_compacted_topic_from_every_offset(start, tmp_path):
     def first_from(offset):
         return next((record for record in everything if record[0] >= offset), None)
 
-    for client in (confluent_records, kafka_python_records):
-        for offset, record in client(bootstrap, range(high), high):
+    lacking = ""
+    for client in READERS:
+        try:
+            rows = list(client(bootstrap, range(high), high))
+        except Unavailable as missing:
+            lacking = str(missing)
+            continue
+        assert [offset for offset, _ in rows] == list(range(high)), client.__name__
+        for offset, record in rows:
             assert record == first_from(offset), (client.__name__, offset)
     broker.stop()
     assert verify_log(str(folder(tmp_path)), gaps=True).problems == []
+    if lacking:
+        pytest.skip(f"all other clients read it: {lacking}")
+
+
+def workers_of(broker) -> list[int]:
+    """The process ids of the broker's cleaning workers."""
+    return [
+        int(child)
+        for task in Path(f"/proc/{broker.pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+        if b"headwater.log.compaction.worker" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
 
 
 def worker_of(broker) -> int:
-    """The process id of the broker's cleaning worker."""
-    for task in Path(f"/proc/{broker.pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            if b"headwater.log.compaction.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
+    """The process id of the broker's only cleaning worker."""
+    for worker in workers_of(broker):
+        return worker
     raise LookupError("there is no worker")
+
+
+def logs_open_in(worker) -> set[str]:
+    """The folders of the logs that a worker reads."""
+    folders = set()
+    with suppress(FileNotFoundError):
+        for fd in Path(f"/proc/{worker}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                path = Path(os.readlink(fd))
+                if path.suffix == ".log":
+                    folders.add(path.parent.name)
+    return folders
+
+
+def test_two_workers_clean_two_logs_at_the_same_time(start):
+    limits = {"log_cleaner_threads": "2", "log_cleaner_io_max_bytes_per_second": "100000"}
+    broker, bootstrap = start(**limits)
+    producer = producer_of(bootstrap, **{"batch.size": 10_000})
+    names = {TOPIC, "beside"}
+    for name in names:
+        create(bootstrap, name, **{"segment.bytes": "300000"})
+        write(producer, 4000, 500, size=200, topic=name)
+    wanted = {f"{name}-0" for name in names}
+    seen = []
+
+    def both_read():
+        folders = [logs_open_in(worker) for worker in workers_of(broker)]
+        seen.append(folders)
+        return len(folders) == 2 and all(folders) and set.union(*folders) == wanted
+
+    until(both_read, "a worker for each log")
+    assert all(len(folders) <= 1 for row in seen for folders in row), "one log for each worker"
 
 
 def wait_for_worker(broker, other_than=None) -> int:

@@ -37,6 +37,7 @@ class ThreadWorkers:
     def __init__(self, before=lambda job, answer: None):
         self.before = before
         self.jobs = []
+        self.rates = []
         self.sources = []
         self.started = self.ended = 0
 
@@ -52,6 +53,7 @@ class ThreadWorker:
 
     def begin(self, request, rate):
         self._job = decode_job(request)
+        self._workers.rates.append(rate)
         self._workers.jobs.append(os.path.basename(self._job.directory))
         self._workers.sources.append([row.base_offset for row in self._job.segments])
         self._answers = answers(OsFiles(), request, lambda size: None)
@@ -543,6 +545,42 @@ def read_sizes(live, isolation):
         sizes.append(found.size)
         offset = read_header(found.load()).next_offset
     return sizes
+
+
+def test_as_many_logs_are_cleaned_at_once_as_there_are_threads(tmp_path):
+    """Each pass waits for the other one, and gets its share of the rate."""
+    both, met = threading.Barrier(2), set()
+
+    def meet(job, answer):
+        if job.directory not in met:
+            met.add(job.directory)
+            both.wait(60)
+
+    limits = {"log.cleaner.threads": "2", "log.cleaner.io.max.bytes.per.second": "9000000"}
+    workers = ThreadWorkers(meet)
+    with Live(tmp_path, {**QUICK, **limits}, workers=workers) as live:
+        for topic in ("a", "b"):
+            live.create(topic, **COMPACT)
+            fill(live, topic)
+        until(lambda: is_clean(live, "a") and is_clean(live, "b"), "both logs to be clean")
+        assert live.broker.parts.cleaner.worker_deaths == 0
+        assert not both.broken
+        assert set(workers.rates) == {4_500_000.0}
+
+
+def test_a_worker_reads_and_writes_no_faster_than_it_may(tmp_path):
+    rate = 30_000
+    limit = {"log.cleaner.io.max.bytes.per.second": str(rate)}
+    with Live(tmp_path, {**WHEN_ASKED, **limit}) as live:  # with real processes
+        live.create("t", **{**COMPACT, "segment_bytes": "20000"})
+        fill(live, count=400)
+        until(lambda: is_flushed(live, "t"), "the flush")
+        check_again(live)
+        until(lambda: is_clean(live), "the log to be clean")
+        cleaner = live.broker.parts.cleaner
+        passed = cleaner.read_bytes + cleaner.kept_bytes
+        assert passed > rate
+        assert cleaner.last_pass_ms > 1000 * passed / rate - 200, "the burst is a tenth of a second"
 
 
 class Step:

@@ -123,6 +123,8 @@ class LossyFiles(OsFiles):
         self.fail_truncate: OSError | None = None
         self.full = False
         self.short: int | None = None
+        # The most bytes that one read returns.
+        self.most_read: int | None = None
         self.calls: list[str] = []
         self._paths: dict[int, str] = {}
         self.synced: dict[str, bytes] = {}
@@ -147,11 +149,11 @@ class LossyFiles(OsFiles):
 
     def pread(self, fd, size, offset):
         self.calls.append(f"read {self._paths[fd].rpartition('/')[2]}")
-        return super().pread(fd, size, offset)
+        return super().pread(fd, min(size, self.most_read or size), offset)
 
     def pread_now(self, fd, size, offset):
         self.calls.append(f"read {self._paths[fd].rpartition('/')[2]}")
-        return super().pread_now(fd, size, offset)
+        return super().pread_now(fd, min(size, self.most_read or size), offset)
 
     def truncate(self, fd, size):
         if self.fail_truncate is not None:

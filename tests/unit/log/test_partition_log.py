@@ -76,6 +76,31 @@ def test_b22_a_short_write_is_completed(tmp_path):
     assert [data for _, _, data in stored(log)] == [bytes(data) for data in sent]
 
 
+@pytest.mark.parametrize("most", [1, 50, 100])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill -9"])
+def test_b22_a_short_read_is_completed(tmp_path, most, clean):
+    """A header has 61 bytes: no read of one is whole."""
+    dirs, log = created(tmp_path)
+    for number in range(6):
+        append(log, 2, value=bytes([65 + number]) * 90, producer=7, sequence=2 * number)
+        if number == 3:
+            log.roll(NOW)
+            flush(log, dirs)
+    sent = stored(log)
+    files = LossyFiles()
+    files.most_read = most
+    _, log = reopened(dirs, tmp_path, files=files, clean=clean)
+    assert (log.failure, log.log_end_offset) == (None, 12)
+    assert log.producers.get(7).last_sequence == 11
+    found, offset = [], 0
+    while (piece := log.read(offset, 12, 1, True)) is not None:
+        found.append(piece.load())
+        offset = read_header(found[-1]).next_offset
+    assert found == [data for _, _, data in sent]
+    assert TimeLookup(log, 12).at_or_after(NOW)[1] == 0
+    assert files.calls.count(f"read {0:020d}.log") > 9 * 400 // most
+
+
 def test_a_failed_write_leaves_no_trace_and_the_log_goes_on(tmp_path):
     files = LossyFiles()
     dirs, log = created(tmp_path, files=files)
