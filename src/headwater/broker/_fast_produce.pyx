@@ -81,6 +81,7 @@ cdef enum:
     CRC_START = 21
     MAGIC = 2
     CODEC_MASK = 0x07
+    GZIP = 1
     ZSTD = 4
     WALKED_COUNT = 4
     LEAST_RECORD_BYTES = 7
@@ -279,6 +280,9 @@ cdef bint surely_fits(const uint8_t* at, Py_ssize_t size, int codec) noexcept:
     cdef int flags
     if size * _ratios[codec] <= _readable:
         return True
+    if codec == GZIP:  # what it states is modulo 2³²
+        memcpy(&block, end - 4, 4)
+        return block <= _readable and size * _ratios[GZIP] < <int64_t>1 << 32
     if codec != ZSTD or get_32(at) != ZSTD_MAGIC:
         return False
     flags = at[4]

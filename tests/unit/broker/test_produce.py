@@ -1,11 +1,14 @@
 """Produce: the general way, the short way, and that nobody can tell them apart."""
 
+import random
 import re
 from importlib import import_module
 from importlib.util import find_spec
 
+import cramjam
 import pytest
 
+from headwater.broker import fast_produce
 from headwater.broker.server_connection import MAX_UNANSWERED
 from headwater.broker.turns import ELEMENTS_A_TURN
 from headwater.errors import E
@@ -112,6 +115,34 @@ def test_the_short_way_is_really_taken(live, topic, monkeypatch):
         for number in range(5):
             assert client.produce(topic, batch(b"%d" % number)).base_offset == number
     assert len(decoded) == 1
+
+
+def unsized(data):
+    """A frame of zstd that does not state its size, as Java writes it."""
+    stream = cramjam.zstd.Compressor()
+    stream.compress(data)
+    return bytes(stream.finish())
+
+
+@pytest.mark.skipif(fast_produce.NAME == "pure", reason="no C compiler has built the fast path")
+@pytest.mark.parametrize("codec", Codec)
+def test_usual_compressed_batches_stay_on_the_compiled_path(live, client, codec, monkeypatch):
+    """Its look at the frames of zstd tells enough of them."""
+    slow = []
+    append = Replica.append
+    monkeypatch.setattr(Replica, "append", lambda *call: (slow.append(1), append(*call))[1])
+    topic = f"usual-{codec}"
+    live.create(topic)
+    rng = random.Random(codec)
+    values = [rng.randbytes(2000) + bytes(2000) for _ in range(50)]
+    sent = [batch(*values, codec=codec)]
+    if codec == Codec.ZSTD:
+        area = unsized(encode_records([Record(value=value) for value in values], 0))
+        sent.append(bytes(complete_batch(HEADER.unpack_from(sent[0]), area)))
+    for data in (*sent, *sent):
+        assert len(data) > 50_000
+        assert client.produce(topic, data).error_code == 0
+    assert len(slow) == 1, "the first one leaves a route behind"
 
 
 @pytest.mark.parametrize("acks", [2, -2, 5, 127])
