@@ -122,12 +122,14 @@ class _Check:
     # -- segments
 
     def _check_segment(self, base: int, *, is_last: bool) -> None:
+        end = base if self._next_offset is None else self._next_offset
+        if base < end:
+            # No CRC covers the base offset of a batch; that of a segment is also its name.
+            self._damaged(f"it ends at offset {end}, but the next segment begins at {base}")
         self._base, self._stem = base, f"{self._directory}/{base:020d}"
-        if self._next_offset is None:
-            self._next_offset = base
-        if base != self._next_offset and not (self._gaps and base > self._next_offset):
-            self._problem(f"{self._stem}{LOG} begins where offset {self._next_offset} must be")
-            self._next_offset = base
+        if base > end and not self._gaps:
+            self._problem(f"{self._stem}{LOG} begins where offset {end} must be")
+        self._next_offset = base
         self._verdict.segments += 1
         size = self._files.path_size(self._stem + LOG)
         self._verdict.size += size

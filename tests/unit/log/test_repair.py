@@ -1,4 +1,6 @@
+import os
 import shutil
+import struct
 
 import pytest
 from click.testing import CliRunner
@@ -10,7 +12,7 @@ from headwater.log.verify import verify_log
 from headwater.seams.files import OsFiles
 from tests.pages import shapes, shown_below
 from tests.unit.log.compaction.support import end_transaction
-from tests.unit.log.support import PARTITION, append, created, opened, stored
+from tests.unit.log.support import NOW, PARTITION, append, created, opened, stored
 
 SETTINGS = LogSettings(segment_bytes=3_000, index_interval_bytes=300)
 
@@ -92,6 +94,39 @@ def test_damaged_batches_are_reported_and_left_alone(data):
     assert result.exit_code == 1
     assert "cannot be repaired" in result.stderr
     assert run("verify", folder, "--quick").exit_code == 1
+
+
+@pytest.mark.parametrize("case", ["beyond its end", "before its base"])
+def test_a_segment_whose_offsets_another_contradicts_gets_no_checksums(tmp_path, case):
+    """No CRC covers the base offset of a batch, and in a compacted log it is still in order."""
+    dirs, log = created(tmp_path, LogSettings(cleanup_policy="compact"))
+    for number in range(30):
+        append(log)
+        if number in {8, 18}:
+            log.roll(NOW)
+    dirs.close({})
+    folder = tmp_path / "topic-0"
+    for path in folder.glob("*.checksums"):
+        path.unlink()
+    sound, damaged = (folder / f"{base:020d}.log" for base in (0, 9))
+    if case == "beyond its end":
+        sound, damaged = damaged, sound
+        move_batch(damaged, 8, 264)
+    else:
+        os.truncate(sound, sound.stat().st_size // 9 * 8)  # as if compaction had removed offset 8
+        move_batch(damaged, 0, 8)
+    verdict = verify_log(str(folder), gaps=True)
+    assert verdict.damaged_segments == [int(damaged.stem)]
+    assert not any(str(sound) in row for row in verdict.problems)
+    assert run("repair", "--compacted", folder).exit_code == 1
+    assert sound.with_suffix(".checksums").exists()
+    assert not damaged.with_suffix(".checksums").exists()
+
+
+def move_batch(path, rank, offset):
+    content = bytearray(path.read_bytes())
+    struct.pack_into(">q", content, len(content) * rank // content.count(b"value"), offset)
+    path.write_bytes(content)
 
 
 def test_the_page_about_damage_shows_what_is_printed(data):
