@@ -14,9 +14,11 @@ from headwater.cli.output import show, show_json
 from headwater.errors import E, KafkaError
 from headwater.log.checkpoints import read_folder
 from headwater.log.compaction.report import compaction_states
+from headwater.log.file_names import offsets_in
 from headwater.log.folders import partition_of, read_topic_id
 from headwater.log.log_dir import LOCK
 from headwater.log.repair import repairs
+from headwater.log.segment import LOG
 from headwater.log.verify import VerifyResult, verify_log
 from headwater.log.verify_notes import verify_dir
 from headwater.seams.files import OsFiles
@@ -200,7 +202,7 @@ def _was_compacted(path: str) -> bool:
 
 
 def _has_segments(folder: str) -> bool:
-    return any(name.endswith(".log") and name[:-4].isdecimal() for name in os.listdir(folder))
+    return bool(offsets_in(os.listdir(folder), LOG))
 
 
 def _name(path: str) -> str:

@@ -7,19 +7,14 @@ import logging
 
 from headwater.log.batch_scan import headers, require_whole
 from headwater.log.descriptors import Descriptors
+from headwater.log.file_names import offset_in, offsets_in
 from headwater.log.log_segments import rename_all, unlink_segment
-from headwater.log.segment import CLEANED, DELETED, LOG, SWAP, DamagedSegment, Segment
+from headwater.log.segment import CLEANED, DELETED, LOG, SUFFIXES, SWAP, DamagedSegment, Segment
 from headwater.log.segment_checksums import CHECKSUMS
 from headwater.records.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA
 from headwater.seams.files import Files
 
 log = logging.getLogger(__name__)
-
-
-def is_segment(name: str) -> bool:
-    """Return whether a file of a log's folder has batches."""
-    stem = name.removesuffix(LOG)
-    return name.endswith(LOG) and len(stem) == 20 and stem.isdecimal()
 
 
 def clear_leftovers(
@@ -31,10 +26,11 @@ def clear_leftovers(
         # In the middle of a swap, the checksums have their name before the segment has it.
         stem = name.removesuffix(CHECKSUMS)
         segments = (stem + LOG, stem + LOG + SWAP)
-        orphan = name.endswith(CHECKSUMS) and not any(one in names for one in segments)
+        ours = offset_in(name, CHECKSUMS) is not None
+        orphan = ours and not any(one in names for one in segments)
         if orphan or name.endswith((DELETED, CLEANED, ".tmp")):
             files.unlink(f"{directory}/{name}")
-    swapping = [name for name in names if name.endswith(SWAP)]
+    swapping = [name for name in names if _is_of_swap(name)]
     if not swapping:
         return files.listdir(directory), []
     swap = _UnfinishedSwap(files, descriptors, directory, names)
@@ -52,6 +48,10 @@ def clear_leftovers(
     return files.listdir(directory), finished
 
 
+def _is_of_swap(name: str) -> bool:
+    return any(offset_in(name, suffix + SWAP) is not None for suffix in SUFFIXES)
+
+
 class _UnfinishedSwap:
     """The new segments of compaction that a crash left beside the old ones."""
 
@@ -61,7 +61,7 @@ class _UnfinishedSwap:
         self._files = files
         self._descriptors = descriptors
         self._directory = directory
-        self._bases = [int(name[: -len(LOG)]) for name in names if is_segment(name)]
+        self._bases = offsets_in(names, LOG)
 
     def finish(self, stem: str) -> bool:
         """Put a new segment in place of the old ones that it covers; return False if it is damaged.

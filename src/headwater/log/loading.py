@@ -15,13 +15,14 @@ from headwater.log import aborted_counts, snapshots
 from headwater.log.batch_scan import EpochRule, check, headers, require_whole
 from headwater.log.descriptors import Descriptors
 from headwater.log.epochs import EpochCache
+from headwater.log.file_names import offset_in
 from headwater.log.index_rebuild import (
     rebuild_indexes,
     remove_snapshots,
     replay_producers,
     walk_tail,
 )
-from headwater.log.leftovers import clear_leftovers, is_segment
+from headwater.log.leftovers import clear_leftovers
 from headwater.log.log_segments import LogSegments
 from headwater.log.log_state import LogState
 from headwater.log.partition_log import PartitionLog
@@ -199,8 +200,9 @@ class LogLoader:
         if aborted_counts.FILE_NAME in names:
             self._segments.aborted_counts = aborted_counts.read_counts(self._files, directory)
         for name in names:
-            if is_segment(name):
-                base, size = int(name[: -len(LOG)]), self._files.path_size(f"{directory}/{name}")
+            base = offset_in(name, LOG)
+            if base is not None:
+                size = self._files.path_size(f"{directory}/{name}")
                 segment = Segment(self._files, self._descriptors, directory, base, size)
                 segment.created_ms = self._now_ms
                 segment.aborted.expected = self._segments.aborted_counts.of(base)

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from headwater.errors import E, KafkaError
 from headwater.log.checked_json import dump_checked, load_checked
 from headwater.log.checkpoints import LogRows
+from headwater.log.file_names import offset_in
 from headwater.log.folders import partition_of, write_topic_id
 from headwater.log.log_state import LogState
 from headwater.log.segment import LOG
@@ -180,7 +181,7 @@ class LogDir:
         """Refuse a folder whose rename failed; that of a creation that failed has no records yet."""
         for name in self._files.listdir(directory):
             path = f"{directory}/{name}"
-            if name.endswith(LOG) and self._files.path_size(path):
+            if offset_in(name, LOG) is not None and self._files.path_size(path):
                 raise OSError(errno.EEXIST, "the folder has records of an earlier log", directory)
 
     def consume_clean_marker(self) -> CleanStop | None:

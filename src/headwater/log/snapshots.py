@@ -9,6 +9,7 @@ there; if a window is damaged, the four older batches are lost.
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
+from headwater.log import file_names
 from headwater.log.producers import WINDOW, Batch, ProducerStateEntry, State
 from headwater.model import NO_SEQUENCE
 from headwater.records.checksum import crc32c
@@ -99,8 +100,7 @@ def offsets(files: Files, directory: str) -> list[int]:
 
 def offsets_in(names: Iterable[str]) -> list[int]:
     """Offsets of the snapshots among the names of a folder, newest first."""
-    stems = (name.removesuffix(SNAPSHOT) for name in names if name.endswith(SNAPSHOT))
-    return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)
+    return file_names.offsets_in(names, SNAPSHOT)[::-1]
 
 
 def flushed_before(offsets: list[int]) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from headwater.log.aborted_index import AbortedIndex
 from headwater.log.epochs import EpochCache
+from headwater.log.file_names import offsets_in
 from headwater.log.offset_index import OffsetIndex
 from headwater.log.segment import ABORTED_INDEX, INDEX, LOG, TIME_INDEX
 from headwater.log.segment_checksums import (
@@ -64,11 +65,7 @@ def verify_log(
 
 def segments_in(files: Files, directory: str) -> list[int]:
     """Return the base offsets of the segments in a folder."""
-    return sorted(
-        int(name.removesuffix(LOG))
-        for name in files.listdir(directory)
-        if name.endswith(LOG) and name.removesuffix(LOG).isdecimal()
-    )
+    return offsets_in(files.listdir(directory), LOG)
 
 
 class _Check:

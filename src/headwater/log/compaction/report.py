@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from headwater.log import checkpoints, folders
+from headwater.log.file_names import offsets_in
 from headwater.log.segment import LOG
 from headwater.seams.files import Files, read_file, replace_file
 
@@ -56,11 +57,7 @@ def compaction_states(files: Files, log_dir: str) -> list[CompactionState]:
             continue
         topic_id = folders.read_topic_id(files, directory)
         cleaned_to = rows.of(partition, topic_id).cleaned_end
-        bases = [
-            int(entry[: -len(LOG)])
-            for entry in files.listdir(directory)
-            if entry.endswith(LOG) and entry[: -len(LOG)].isdecimal()
-        ]
+        bases = offsets_in(files.listdir(directory), LOG)
         clean = dirty = 0
         for base, end in pairwise(bases):
             size = files.path_size(f"{directory}/{base:020d}{LOG}")

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
+from headwater.log.file_names import offset_in, offsets_in
 from headwater.log.folders import partition_of
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from headwater.log.segment import ABORTED_INDEX, INDEX, LOG
@@ -82,7 +83,7 @@ def partition_folders(folder: str) -> dict[TopicPartition, str]:
 
 def bases(folder: str) -> list[int]:
     """Return the base offsets of the segments in a partition's folder, in order."""
-    return sorted(base for name in os.listdir(folder) if (base := _base_of(name)) is not None)
+    return offsets_in(os.listdir(folder), LOG)
 
 
 def aborted_in(folders: Iterable[str]) -> dict[int, list[AbortedTransaction]]:
@@ -91,7 +92,7 @@ def aborted_in(folders: Iterable[str]) -> dict[int, list[AbortedTransaction]]:
         aborted
         for folder in folders
         for name in os.listdir(folder)
-        if name.endswith(ABORTED_INDEX)
+        if offset_in(name, ABORTED_INDEX) is not None
         for aborted in AbortedIndex(OsFiles(), os.path.join(folder, name))
     }
     by_producer: dict[int, list[AbortedTransaction]] = {}
@@ -115,11 +116,6 @@ def split(segment: SegmentFile, limit: int) -> list[SegmentSlice]:
     return [SegmentSlice(segment, start, end) for start, end in zip(starts, ends, strict=True)]
 
 
-def _base_of(name: str) -> int | None:
-    stem, dot, _ = name.rpartition(LOG)
-    return int(stem) if dot and stem.isdecimal() and name.endswith(LOG) else None
-
-
 def _segments_at(path: str, named: TopicPartition | None) -> Iterator[SegmentFile]:
     if os.path.isfile(path):
         yield _segment(path, named)
@@ -135,7 +131,7 @@ def _segments_at(path: str, named: TopicPartition | None) -> Iterator[SegmentFil
 
 
 def _segment(path: str, named: TopicPartition | None) -> SegmentFile:
-    base = _base_of(os.path.basename(path))
+    base = offset_in(os.path.basename(path), LOG)
     if base is None:
         raise KafkaError(
             E.INVALID_REQUEST,
