@@ -53,9 +53,9 @@ class FlushWork:
         # A restart may begin its replay here; older snapshots are removed, except those of rolls.
         self._needed = log.checkpointed
         dirty = segments.rank(log.recovery_point)
-        first = min(dirty, segments.rank(segments.unsaved_from))
+        first = min(dirty, segments.rank(min(segments.unsaved_from, segments.flushing_from)))
         # The base offset of the first segment that this flush covers.
-        self.first_offset = segments[first].base_offset
+        self.first_offset = segments.flushing_from = segments[first].base_offset
         for rank in range(first, len(segments)):
             self._add_segment(segments[rank], sync=rank >= dirty)
         segments.unsaved_from = segments.active.base_offset

@@ -46,7 +46,7 @@ class LogSegments:
     """The segments of one log."""
 
     __slots__ = (
-        "_descriptors", "_list", "_replaced", "_warm", "aborted_counts", "active", "directory", "draw", "files", "garbage",
+        "_descriptors", "_list", "_replaced", "_warm", "aborted_counts", "active", "directory", "draw", "files", "flushing_from", "garbage",
         "on_damage", "settings", "size", "topic_partition", "unsaved_from",
     )  # fmt: skip
 
@@ -77,8 +77,10 @@ class LogSegments:
         self._replaced = 0
         # Draws the share of segment.jitter.ms that a new segment gets.
         self.draw: Callable[[int], int] = _no_jitter
-        # The indexes of all segments before this offset are synced.
+        # The indexes of all segments before this offset are synced, or the last flush has them.
         self.unsaved_from = NOTHING
+        # Where that flush begins, until it is done: if it fails, the next one covers the same segments.
+        self.flushing_from = NOTHING
         # How many entries the indexes of aborted transactions must have.
         self.aborted_counts = AbortedCounts({})
         # Called with the reason when batches are damaged.
@@ -394,8 +396,9 @@ class LogSegments:
         for segment in self._list:
             segment.relocate(directory)
 
-    def release_flushed(self, first_offset: int) -> None:
+    def finish_flush(self, first_offset: int) -> None:
         """Free the memory of flushed segments from that offset on that only a flush or a reader needs."""
+        self.flushing_from = NOTHING
         for segment in self._list[self.rank(first_offset) : -1]:
             segment.time_index.release()
             segment.checksums.release()

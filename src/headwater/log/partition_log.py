@@ -357,7 +357,8 @@ class PartitionLog:
         self.synced_end = min(self.synced_end, offset)
         self.truncations += 1
         self.note_number = number
-        self.segments.unsaved_from = 0
+        # The segment that is cut holds the offset before this one, or begins here.
+        self.segments.unsaved_from = min(self.segments.unsaved_from, offset - 1)
         self.snapshots = []
 
     def _end_truncation(self, offset: int) -> None:
@@ -474,7 +475,6 @@ class PartitionLog:
         """Make the flush due again: the disk had no room for its indexes or snapshots."""
         self.epochs.unsynced = True
         self._dirty_since_ms = UNSEEN
-        self.segments.unsaved_from = 0
         self.snapshot_offset = -1
 
     def mark_flushed(self, work: FlushWork) -> None:
@@ -486,7 +486,7 @@ class PartitionLog:
             self.recovery_point, self.decided_end = work.end_offset, work.decided_end
         self.synced_end = max(self.synced_end, self.recovery_point)
         self.remove_stale_note()
-        self.segments.release_flushed(work.first_offset)
+        self.segments.finish_flush(work.first_offset)
 
     def close(self) -> None:
         """Flush everything and close the files. Safe on any thread that has the log to itself."""
