@@ -153,7 +153,7 @@ class Context:
     """Replicas whose log start moved and may not be in the checkpoint: DeleteRecords waits for that."""
 
     def lets_brokers_in(self, listener: str) -> bool:
-        """Return whether other brokers use this listener; they may connect before this one serves."""
+        """Return whether other brokers of the same settings use this listener."""
         return listener in self.settings.listeners_of_brokers
 
     def permits(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> bool:

@@ -18,10 +18,12 @@ from headwater.broker.turns import Steps, finish
 from headwater.controller.channel_loop import OnReply
 from headwater.controller.control_requests import ControlRequest, ControlResponse
 from headwater.errors import KafkaError
+from headwater.security.broker_handshake import MECHANISM
 from headwater.security.principals import BROKER
 from headwater.wire import codec
-from headwater.wire.apis import API_VERSIONS, PRODUCE, key_of
+from headwater.wire.apis import API_VERSIONS, PRODUCE, SASL_HANDSHAKE, key_of
 from headwater.wire.framing import ParsedRequestHeader, read_request_header
+from headwater.wire.messages.sasl import SaslHandshakeRequest
 from headwater.wire.schema import Struct
 
 log = logging.getLogger("headwater.server")
@@ -101,17 +103,44 @@ class Dispatch:
         self._handle(connection, row, version, start, end)
 
     def frame_while_starting(self, connection: ServerConnection, start: int, end: int) -> None:
-        """Handle requests of brokers and of the controller; requests of clients wait."""
+        """Handle requests of brokers and of the controller; requests of clients wait.
+
+        Brokers may come to any listener: while inter.broker.listener.name changes, they use different
+        ones. Clients may log in meanwhile on the listeners of brokers only.
+        """
         if self._context.serving:
             # The connection was still being set up when this broker began to serve.
             connection.on_frame = self.frame
             self.frame(connection, start, end)
             return
         api_key, _ = _read_start(connection.buffer, start)
-        if api_key in BEFORE_AUTHENTICATION or api_key in self._control:
+        if (api_key in BEFORE_AUTHENTICATION or api_key in self._control) and (
+            self._context.lets_brokers_in(connection.listener)
+            or self._may_be_broker(connection, start, end)
+        ):
             self.frame(connection, start, end)
         else:
             connection.wait_for_start(start)
+
+    def _may_be_broker(self, connection: ServerConnection, start: int, end: int) -> bool:
+        """Return whether the peer is a broker, or may begin to prove that it is one."""
+        if connection.principal.kind == BROKER:
+            return True
+        if connection.sasl is not None and connection.sasl.mechanism == MECHANISM:
+            return True
+        api_key, version = _read_start(connection.buffer, start)
+        if api_key == API_VERSIONS:
+            return True  # the first request of a broker, and the same for all
+        row = self._table[SASL_HANDSHAKE]
+        if api_key != SASL_HANDSHAKE or not row.api.served.holds(version):
+            return False
+        view = connection.view
+        try:
+            header = read_request_header(view, start, end)
+            body, _ = codec.decode(SaslHandshakeRequest, version, view, header.body, end)
+        except codec.WireError:
+            return False  # once this broker serves, it is refused
+        return body.mechanism == MECHANISM
 
     def frame_of_controller(self, connection: ServerConnection, start: int, end: int) -> None:
         """Handle a request on the control plane listener, which serves only brokers."""

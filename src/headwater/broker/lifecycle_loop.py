@@ -22,6 +22,7 @@ from headwater.broker.open_files import OpenFiles
 from headwater.broker.registration import Registration, read_log_dirs, store_log_dirs
 from headwater.broker.server_connection import OnFrame, ServerConnection
 from headwater.broker.store_entry import StartSession, StoreEntry
+from headwater.broker.waiting_start import told_while_waiting
 from headwater.broker.weak_settings import warn_of_lockout
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
@@ -176,8 +177,9 @@ class BrokerServer:
         context, control = self.context, self.context.control
         self.parts.channels.attach(context.node_id, self.parts.dispatch.receive)
         await self._register()
-        await wait_for_callback(control.metadata_known.when_set)
-        await wait_for_callback(control.assignment_known.when_set)
+        with told_while_waiting(context):
+            await wait_for_callback(control.metadata_known.when_set)
+            await wait_for_callback(control.assignment_known.when_set)
         await self._forget_abandoned(session)
         await self._set_strays_aside()
         await self._flush_crash_tails()

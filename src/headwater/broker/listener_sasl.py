@@ -76,9 +76,9 @@ class ListenerSasl:
                 SaslMechanism(name, self._begin(listener, name), self._lifetime_ms(listener, name))
                 for name in _enabled(self._settings, listener)
             ]
-        if listener.name in self._settings.listeners_of_brokers:
-            begin = self._begin_broker
-            found.append(SaslMechanism(broker_handshake.MECHANISM, begin, advertised=False))
+        # On every listener: while inter.broker.listener.name changes, other brokers use another one.
+        begin = self._begin_broker
+        found.append(SaslMechanism(broker_handshake.MECHANISM, begin, advertised=False))
         return found
 
     def _lifetime_ms(self, listener: Listener, mechanism: str) -> int:

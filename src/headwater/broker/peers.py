@@ -365,6 +365,6 @@ class Peers:
                 raise
             raise KafkaError(
                 refused.code,
-                f"{stream.address} does not let brokers in on this listener; check "
-                "inter.broker.listener.name and control.plane.listener.name of both brokers",
+                f"{stream.address} does not let brokers in on this listener: its version differs from "
+                "that of this broker",
             ) from None

@@ -160,9 +160,6 @@ class ServerConnection(FrameProtocol):
         elif self.security.tls is not None and not self._identify(self.security.tls):
             self.abort()
             return
-        if not self.context.serving and not self.context.lets_brokers_in(self.listener):
-            self.waits_for_start = True
-            self.hold()
 
     def _identify(self, tls: "ListenerTls") -> bool:
         """Find out who the peer is by its certificate; False if no rule gives it a name."""

@@ -32,6 +32,7 @@ from headwater.wire.primitives import WireError
 from headwater.wire.schema import Struct
 from headwater.wire.versions import NEWEST, Versions
 
+SASL_HANDSHAKE = 17
 API_VERSIONS = 18
 CONTROLLED_SHUTDOWN = 7
 PRODUCE = 0
