@@ -1,6 +1,9 @@
 """The properties of Java clients: those of our programs, of Kafka Streams and Connect, and of Spark."""
 
+import re
+
 from tests.compat.logins.session import Credentials
+from tests.pages import ROOT
 
 _MODULES = "org.apache.kafka.common.security."
 _LOGIN_MODULES = {
@@ -27,10 +30,15 @@ def java_properties(credentials: Credentials) -> dict[str, str]:
         settings["sasl.jaas.config"] = _login(credentials)
     if credentials.token_endpoint:
         settings["sasl.oauthbearer.token.endpoint.url"] = credentials.token_endpoint
-        settings["sasl.login.callback.handler.class"] = (
-            f"{_MODULES}oauthbearer.OAuthBearerLoginCallbackHandler"
-        )
+        settings |= _as_the_page_says("sasl.login.callback.handler.class")
     return settings
+
+
+def _as_the_page_says(key: str) -> dict[str, str]:
+    """A line of the client's file on docs/security.md: with it, Java clients must log in."""
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    (value,) = re.findall(rf"^{re.escape(key)}=(.+)$", page, re.MULTILINE)
+    return {key: value}
 
 
 def _login(credentials: Credentials) -> str:
