@@ -57,6 +57,7 @@ def init(
     """
     secure = SecureFolder(folder)
     found = hosts or ("127.0.0.1", "localhost")
+    is_new = not secure.broker_file.exists()
     made = secure.make(found, users, port or DEFAULT_PORT, _random_bytes, certificates=certificates)
     for path in made:
         click.echo(f"made {os.path.relpath(path)}")
@@ -68,6 +69,18 @@ def init(
         click.echo(note, err=True)
     click.echo(f"start a broker: headwater up --config {os.path.relpath(secure.broker_file)}")
     click.echo(f"use it:         headwater --config {_shown(secure, ADMIN)} topics list")
+    if not is_new:
+        for settings in made:
+            if settings.parent == secure.users_folder and secure.users_file.exists():
+                _say_how_to_add(secure, settings)
+
+
+def _say_how_to_add(secure: SecureFolder, settings: Path) -> None:
+    """Brokers read the file of users when they start, so those that run do not know a new one."""
+    click.echo(
+        f"add {settings.stem} to a cluster that runs: headwater --config {_shown(secure, ADMIN)} "
+        f"users add {settings.stem} --password-file {os.path.relpath(settings)}"
+    )
 
 
 @command.command("check")

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from headwater.client.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from headwater.config.jaas import JaasError, parse_jaas
+from headwater.config.properties import read_properties
 from headwater.errors import E, KafkaError
 from headwater.security.scram_credentials import (
     DEFAULT_ITERATIONS,
@@ -52,13 +55,21 @@ _iterations = click.option(
 
 
 def _with_password(work: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
+    """Pass `password` to a command; a prompt comes before the event loop, which would hold Ctrl-C."""
+
+    @click.option(
         "--password-file",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
-        help=f"Read the password from the first line of FILE. Default: the environment variable "
-        f"{PASSWORD_VARIABLE}, or a prompt.",
-    )(work)
+        help=f"Read the password from the first line of FILE, or from the login of the user's "
+        f"settings in FILE.properties. Default: the environment variable {PASSWORD_VARIABLE}, or a "
+        "prompt.",
+    )
+    @wraps(work)
+    def run(*, name: str, password_file: str | None, **chosen: object) -> object:
+        return work(name=name, password=_password(name, password_file), **chosen)
+
+    return run
 
 
 @click.group("users")
@@ -94,7 +105,7 @@ async def add(
     name: str,
     mechanisms: tuple[str, ...],
     iterations: int,
-    password_file: str | None,
+    password: str,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -108,7 +119,6 @@ async def add(
             f"user {name!r} already has a password for {', '.join(taken)}; change it with: "
             f"headwater users set-password {name}",
         )
-    password = _password(name, password_file)
     if not dry_run:
         await _set(admin, name, password, chosen, iterations)
     _report(name, chosen, "added", dry_run, as_json)
@@ -126,13 +136,12 @@ async def set_password(
     name: str,
     mechanisms: tuple[str, ...],
     iterations: int,
-    password_file: str | None,
+    password: str,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Set the password of a user, by default for all mechanisms that the user has."""
     chosen = mechanisms or sorted(await _required(admin, name))
-    password = _password(name, password_file)
     if not dry_run:
         await _set(admin, name, password, chosen, iterations)
     _report(name, chosen, "password set", dry_run, as_json)
@@ -214,13 +223,30 @@ async def _set(
 
 
 def _password(name: str, file: str | None) -> str:
-    if file is not None:
+    if file is not None and file.endswith(".properties"):
+        password = _password_in_settings(name, file)
+    elif file is not None:
         password = Path(file).read_text().partition("\n")[0].rstrip("\r")
     else:
         password = os.environ.get(PASSWORD_VARIABLE) or _typed_password(name)
     if not password:
         raise click.UsageError(f"the password in {file or PASSWORD_VARIABLE} is empty")
     return password
+
+
+def _password_in_settings(name: str, file: str) -> str:
+    """Return the password of a client's login, as `headwater security init` makes it."""
+    login = read_properties(file).get("sasl.jaas.config")
+    try:
+        entries = parse_jaas(login.value) if login is not None else []
+    except JaasError as wrong:
+        raise click.UsageError(
+            f"{file}: sasl.jaas.config cannot be read: {wrong.message}"
+        ) from None
+    users = {one.options.get("username"): one.options.get("password", "") for one in entries}
+    if name not in users:
+        raise click.UsageError(f"{file} has no password of {name} in sasl.jaas.config")
+    return users[name]
 
 
 def _typed_password(name: str) -> str:

@@ -50,7 +50,7 @@ class SecureFolder:
         self.broker_store = self.folder / "broker.pem"
         self.broker_file = self.folder / "broker.properties"
         self.users_file = self.folder / "scram-users.properties"
-        self._users = self.folder / "users"
+        self.users_folder = self.folder / "users"
         self.closed: list[Path] = []
         """Folders that others could enter until `make`."""
 
@@ -89,7 +89,7 @@ class SecureFolder:
 
     def _close_folders(self) -> None:
         """Make the folders, which only their owner may enter; those that are there may be wider."""
-        for path in (self.folder, self._users):
+        for path in (self.folder, self.users_folder):
             if path.exists() and _is_open(path):
                 self.closed.append(path)
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -116,11 +116,11 @@ class SecureFolder:
 
     def settings_of(self, user: str) -> Path:
         """Return the file with the settings of a user."""
-        return self._users / f"{user}.properties"
+        return self.users_folder / f"{user}.properties"
 
     def certificates(self) -> Iterator[tuple[Path, Certificate]]:
         """Yield each store that this folder's authority signed, with its certificate."""
-        for store in (self.broker_store, *sorted(self._users.glob("*.pem"))):
+        for store in (self.broker_store, *sorted(self.users_folder.glob("*.pem"))):
             if store.exists():
                 yield store, parse_certificate(certificates_of(store.read_text())[0])
 
@@ -141,10 +141,10 @@ class SecureFolder:
     def problems(self, now: datetime) -> Iterator[str]:
         """Yield what is wrong: files that others can read, certificates that end soon."""
         self._require_authority()
-        for path in (self.folder, self._users):
+        for path in (self.folder, self.users_folder):
             if path.exists() and _is_open(path):
                 yield f"others can enter {path}: run chmod 700 {path}"
-        for path in (*self.folder.glob("*"), *self._users.glob("*")):
+        for path in (*self.folder.glob("*"), *self.users_folder.glob("*")):
             private = path.suffix in (".key", ".properties") or path.name != "ca.pem"
             if private and path.is_file() and _is_open(path):
                 yield f"others can read {path}: run chmod 600 {path}"
