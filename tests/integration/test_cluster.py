@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
 import headwater
 from headwater.cli.app import command as headwater_command
@@ -250,6 +252,32 @@ def test_up_with_brokers_starts_its_store_again_and_more_brokers_on_the_same_dat
     )  # fmt: skip
     assert alone.returncode == 1
     assert "headwater-data holds the data of a cluster: start it with --brokers" in alone.stderr
+
+
+def test_up_with_brokers_keeps_its_store_from_processes_without_the_login(tmp_path: Path) -> None:
+    _init(tmp_path)
+    for start in ("first", "second"):
+        with _up(tmp_path, "--brokers", "1", "--config", "secure/broker.properties") as (
+            process,
+            _,
+        ):
+            said = next(line for line in process.stderr if line.startswith("metadata store at "))
+            stranger = KazooClient(said.split()[3].rstrip(":"))
+            stranger.start(PATIENCE_S)
+            try:
+                assert "controller" in stranger.get_children("/")
+                for path in ("/controller", "/headwater_first_users", "/cluster"):
+                    with pytest.raises(NoAuthError):
+                        stranger.delete(path)
+                with pytest.raises(NoAuthError):
+                    stranger.create(f"/{start}")
+                assert process.poll() is None
+            finally:
+                stranger.stop()
+                stranger.close()
+            process.send_signal(signal.SIGINT)
+            _, rest = process.communicate(timeout=PATIENCE_S)
+            assert "may change /" not in rest
 
 
 def test_settings_of_the_listener_in_the_file_are_for_the_clients_of_all_brokers(

@@ -50,6 +50,8 @@ METRICS_PORTS_ABOVE = 312
 """9404 for a broker at 9092."""
 _WATCH_S = 0.5
 _CLOSE_S = 1.0
+_STORE_S = 10.0
+"""How long the own store has to answer."""
 _RESTART_MS = 3000
 _QUICK_END_MS = 10_000
 _MAX_QUICK_ENDS = 3
@@ -143,11 +145,23 @@ class _LocalCluster:
         self._store = _Supervised("the metadata store", child, SystemClock())
         self._store.launch()
         address = child.wait_ready()
+        self._close_store(address)
         _say(
             f"metadata store at {address}: one process with one disk, for development; "
             "in production, run a ZooKeeper ensemble (--zookeeper)"
         )
         return address
+
+    def _close_store(self, address: str) -> None:
+        """With ACLs, keep the root of the store from local processes without the brokers' login."""
+        login = self._base.zookeeper_login
+        if not self._base.zookeeper_set_acl or login is None:
+            return
+        from headwater.controller.store.own_root import close_root
+
+        why = close_root(address, login, _STORE_S)
+        if why is not None:
+            _say(f"every process of this machine may change / of the metadata store: {why}")
 
     def _store_port(self) -> int:
         taken = {
