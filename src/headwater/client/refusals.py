@@ -37,7 +37,7 @@ def refused(
 def user_of(settings: ClientSettings) -> str | None:
     """Return the name under which brokers know this client; None if only they know it."""
     if isinstance(settings.login, SaslCredentials):
-        return settings.login.user
+        return None if settings.login.by_token else settings.login.user  # a token has an owner
     if settings.login is not None:
         return None
     return ANONYMOUS.name if settings.security_protocol == "PLAINTEXT" else None
