@@ -34,6 +34,18 @@ def refused(
     return failure(code, refusal_text(user_of(settings), operation, kind, name, problem))
 
 
+def told(settings: ClientSettings, code: int, operation: AclOperation, name: str = "") -> str:
+    """Return the text for a code of an answer without one; a missing right is `operation`.
+
+    `name` is that of the topic or group; the cluster needs none.
+    """
+    problem = error_of(code)
+    kind = _RESOURCES.get(problem)
+    if kind is None:
+        return problem.text
+    return refusal_text(user_of(settings), operation, kind, name, problem)
+
+
 def user_of(settings: ClientSettings) -> str | None:
     """Return the name under which brokers know this client; None if only they know it."""
     if isinstance(settings.login, SaslCredentials):

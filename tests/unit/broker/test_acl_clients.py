@@ -1,5 +1,6 @@
 """Our clients and our command line under ACLs: refusals come at once and tell what to grant."""
 
+import contextlib
 import json
 import re
 
@@ -14,9 +15,11 @@ from headwater import (
     Admin,
     AuthorizationError,
     Consumer,
+    KafkaError,
     NewTopic,
     Producer,
     TopicPartition,
+    UserScramCredentialDeletion,
 )
 from headwater.broker import server_connection
 from headwater.cli.app import command
@@ -135,12 +138,31 @@ def test_the_command_line_needs_no_right_to_the_cluster_for_ones_own_topic(live,
         (("quotas", "list"), "describe-configs cluster"),
         (("acls", "list"), "describe cluster"),
         (("brokers", "log-dirs"), "describe cluster"),
+        (("quotas", "set", "--user", "a", "producer_byte_rate=1"), "alter-configs cluster"),
+        (("elect", "--all"), "alter cluster"),
+        (("topics", "trim", "--before", "end", "trimmed"), "delete topic trimmed"),
+        (("groups", "delete", "billing-2"), "delete group billing-2"),
     ],
 )
 def test_a_refusal_names_the_command_that_grants_the_right(live, become, words, right):
+    with Admin(bootstrap_servers=live.bootstrap) as admin, contextlib.suppress(KafkaError):
+        admin.create_topics([NewTopic("trimmed")])
+    for kind, name in (("topic", "trimmed"), ("group", "billing-2")):
+        run(live, "acls", "allow", "stranger", "describe", kind, name)
     become("stranger")
     said = run(live, *words, exit_code=1)
+    become("root")
+    run(live, "acls", "remove", "stranger")  # the broker is shared
     assert re.search(f"grant it with: headwater acls allow (stranger|ANONYMOUS) {right}$", said)
+
+
+def test_a_refused_change_of_users_names_the_command_too(live, become):
+    become("stranger")
+    with (
+        Admin(bootstrap_servers=live.bootstrap) as admin,
+        pytest.raises(AuthorizationError, match=r"acls allow ANONYMOUS alter cluster$"),
+    ):
+        admin.alter_user_scram_credentials([UserScramCredentialDeletion("bob")])
 
 
 def test_the_admin_and_the_command_line_show_and_change_the_same_acls(live, become):

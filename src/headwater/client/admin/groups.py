@@ -18,8 +18,10 @@ from headwater.client.consumer.record import (
     topic_partitions,
 )
 from headwater.client.errors import ClientError, failure
+from headwater.client.refusals import told
 from headwater.errors import E, KafkaError
 from headwater.model import EARLIEST, LATEST, NO_OFFSET, TopicPartition
+from headwater.security.acls import AclOperation
 from headwater.wire.messages.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -154,8 +156,15 @@ class GroupAdmin:
         request = DeleteGroupsRequest(groups_names=[group_id])
         answer = await self._calls.ask_coordinator(group_id, request, DeleteGroupsResponse)
         await self._calls.raise_refusals(
-            ((row.group_id, row.error_code, row.error_message) for row in answer.results), group_id
+            (
+                (row.group_id, row.error_code, row.error_message or self._told(row))
+                for row in answer.results
+            ),
+            group_id,
         )
+
+    def _told(self, row: DeleteGroupsResponse.DeletableGroupResult) -> str:
+        return told(self._calls.settings, row.error_code, AclOperation.DELETE, row.group_id)
 
     # -- offsets
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from headwater.client.admin.arguments import as_mapping
 from headwater.client.admin.calls import AdminCalls
+from headwater.client.refusals import told
+from headwater.security.acls import AclOperation
 from headwater.security.quotas import DEFAULT, QuotaEntity
 from headwater.wire.messages.quotas import (
     AlterClientQuotasRequest,
@@ -67,11 +69,14 @@ class QuotaAdmin:
         async def attempt() -> None:
             answer = await self._calls.ask_controller(request, AlterClientQuotasResponse)
             await self._calls.raise_refusals(
-                (str(entity), one.error_code, one.error_message)
+                (str(entity), one.error_code, one.error_message or self._told(one.error_code))
                 for entity, one in zip(entities, answer.entries, strict=True)
             )
 
         await self._calls.retry("the change of quotas", attempt)
+
+    def _told(self, code: int) -> str:
+        return told(self._calls.settings, code, AclOperation.ALTER_CONFIGS)
 
 
 def _checked(entity: QuotaEntity) -> QuotaEntity:

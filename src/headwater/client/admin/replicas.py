@@ -7,8 +7,10 @@ from headwater.client.admin.arguments import as_list, as_mapping, whole_number
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.consumer.group.consumer_protocol import by_topic
 from headwater.client.consumer.record import topic_partition, topic_partitions
+from headwater.client.refusals import told
 from headwater.errors import E, error_of
 from headwater.model import TopicPartition
+from headwater.security.acls import AclOperation
 from headwater.wire.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -57,7 +59,8 @@ class ReplicaAdmin:
 
         async def attempt() -> dict[TopicPartition, E]:
             answer = await self._calls.ask_controller(request, ElectLeadersResponse)
-            await self._calls.raise_refusals([("the election", answer.error_code, None)])
+            said = told(self._calls.settings, answer.error_code, AclOperation.ALTER)
+            await self._calls.raise_refusals([("the election", answer.error_code, said)])
             return {
                 TopicPartition(topic.topic, row.partition_id): error_of(row.error_code)
                 for topic in answer.replica_election_results

@@ -18,10 +18,11 @@ from headwater.client.consumer.group.consumer_protocol import by_topic
 from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.consumer.record import OffsetAndTimestamp, topic_partition, topic_partitions
 from headwater.client.errors import no_such_topic
-from headwater.client.refusals import refused
+from headwater.client.refusals import refused, told
 from headwater.client.topology import topics_and_problems
 from headwater.errors import E
 from headwater.model import EARLIEST, LATEST, TopicPartition
+from headwater.security.acls import AclOperation
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.topics import (
     CreatePartitionsRequest,
@@ -188,7 +189,10 @@ class TopicAdmin:
             for row in topic.partitions:
                 name = TopicPartition(topic.name, row.partition_index)
                 if row.error_code:
-                    refusals.append((str(name), row.error_code, None))
+                    said = told(
+                        self._calls.settings, row.error_code, AclOperation.DELETE, topic.name
+                    )
+                    refusals.append((str(name), row.error_code, said))
                 else:
                     low[name] = row.low_watermark
         await self._calls.raise_refusals(refusals)

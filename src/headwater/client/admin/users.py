@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from headwater.client.admin.arguments import as_list
 from headwater.client.admin.calls import AdminCalls
+from headwater.client.refusals import told
 from headwater.config.keys import ConfigError
+from headwater.security.acls import AclOperation
 from headwater.security.scram_credentials import (
     DEFAULT_ITERATIONS,
     SALT_BYTES,
@@ -98,10 +100,14 @@ class UserAdmin:
         async def attempt() -> None:
             answer = await self._calls.ask_controller(request, AlterUserScramCredentialsResponse)
             await self._calls.raise_refusals(
-                (one.user, one.error_code, one.error_message) for one in answer.results
+                (one.user, one.error_code, one.error_message or self._told(one.error_code))
+                for one in answer.results
             )
 
         await self._calls.retry("the change of users", attempt)
+
+    def _told(self, code: int) -> str:
+        return told(self._calls.settings, code, AclOperation.ALTER)
 
     async def _upsertion(self, one: UserScramCredentialUpsertion) -> _Upsertion:
         mechanism = _mechanism(one.mechanism)
