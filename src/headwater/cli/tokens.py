@@ -1,7 +1,8 @@
 """`headwater tokens`: list, create, renew, expire; delegation tokens, with which others log in."""
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +100,45 @@ async def create(
     if dry_run:
         click.echo(f"a token of {owner or 'you'}: would be created")
         return
-    token = await admin.create_delegation_token(
-        owner=owner, renewers=renewers, max_lifetime_ms=lifetime_ms
-    )
-    if file is not None:
-        write_private(Path(file), _login(token))
-        show([_row(token) | {"file": file}], as_json=as_json)
-    else:
-        show([_row(token) | {"password": token.password}], as_json=as_json)
+    with _reserved(file):
+        token = await admin.create_delegation_token(
+            owner=owner, renewers=renewers, max_lifetime_ms=lifetime_ms
+        )
+        if file is not None:
+            await _write_login(admin, token, Path(file))
+    given = {"password": token.password} if file is None else {"file": file}
+    show([_row(token) | given], as_json=as_json)
+
+
+@contextmanager
+def _reserved(name: str | None) -> Iterator[None]:
+    """Create the file before the token: a password that cannot be written would be lost."""
+    if name is None:
+        yield
+        return
+    file = Path(name)
+    try:
+        file.touch(mode=0o600, exist_ok=False)
+    except OSError as problem:
+        raise click.ClickException(
+            f"{file} cannot be written: {problem.strerror}; no token was made"
+        ) from None
+    try:
+        yield
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+
+
+async def _write_login(admin: Admin, token: DelegationToken, file: Path) -> None:
+    """Write the login to the file; expire the token if that fails."""
+    try:
+        write_private(file, _login(token))
+    except OSError as problem:
+        await admin.expire_delegation_token(token.hmac)
+        raise click.ClickException(
+            f"{file} cannot be written: {problem.strerror}; the token {token.token_id} was removed"
+        ) from None
 
 
 @command.command("renew")
@@ -158,13 +190,14 @@ def _row(token: DelegationToken) -> dict[str, object]:
         "owner": token.owner,
         "requester": token.requester,
         "renewers": list(token.renewers),
-        "issued": _time(token.issued_ms),
-        "expires": _time(token.expires_ms),
-        "ends": _time(token.max_ms),
+        "issued": time_text(token.issued_ms),
+        "expires": time_text(token.expires_ms),
+        "ends": time_text(token.max_ms),
     }
 
 
-def _time(ms: int) -> str:
+def time_text(ms: int) -> str:
+    """Return a time as it is shown."""
     return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -187,6 +220,6 @@ def _login(token: DelegationToken) -> str:
 def _report(token_id: str, done: str, expires_ms: int, dry_run: bool, as_json: bool) -> None:
     what = f"would be {done}" if dry_run else done
     if as_json:
-        show([{"token": token_id, "result": what, "expires": _time(expires_ms)}], as_json=True)
+        show([{"token": token_id, "result": what, "expires": time_text(expires_ms)}], as_json=True)
     else:
-        click.echo(f"{token_id}: {what}, expires {_time(expires_ms)}")
+        click.echo(f"{token_id}: {what}, expires {time_text(expires_ms)}")

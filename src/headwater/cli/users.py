@@ -11,8 +11,10 @@ import click
 
 from headwater.cli.options import user_name, with_admin
 from headwater.cli.output import show
+from headwater.cli.tokens import time_text
 from headwater.client.admin import (
     Admin,
+    DelegationToken,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
@@ -174,18 +176,33 @@ async def remove(
 async def _name_tokens(admin: Admin, name: str) -> None:
     """Name the delegation tokens with which others can still log in as the user, if they are seen."""
     try:
-        left = [one.token_id for one in await admin.describe_delegation_token([name])]
+        left = await admin.describe_delegation_token([name])
     except KafkaError as refusal:
         if refusal.code not in _NO_TOKENS:
             raise
         return
     if left:
         others = f" and {len(left) - MOST_NAMED} others" if len(left) > MOST_NAMED else ""
+        ids = ", ".join(one.token_id for one in left[:MOST_NAMED])
         click.echo(
-            f"delegation tokens still log in as {name}: {', '.join(left[:MOST_NAMED])}{others}; their "
-            "renewers end them with: headwater tokens expire TOKEN",
+            f"delegation tokens still log in as {name}: {ids}{others}; {_what_ends(name, left)}",
             err=True,
         )
+
+
+def _what_ends(name: str, left: Sequence[DelegationToken]) -> str:
+    """Return what ends tokens without an owner: their renewers, or else nobody before their time."""
+    lone = [one for one in left if not one.renewers]
+    said = "their renewers end them with: headwater tokens expire TOKEN"
+    if not lone:
+        return said
+    until = time_text(max(one.expires_ms for one in lone))
+    nobody = (
+        f"nobody can end those without a renewer before they expire, the last at {until}: deny {name} "
+        "everything meanwhile (headwater acls deny), or set another delegation.token.secret.key on "
+        "all brokers"
+    )
+    return nobody if len(lone) == len(left) else f"{said}; {nobody}"
 
 
 async def _mechanisms_of(admin: Admin, name: str) -> set[str]:

@@ -1,6 +1,8 @@
 """`headwater tokens`, from the first token to a job that logs in with it."""
 
+import errno
 import json
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,14 +120,43 @@ def test_the_tokens_that_a_removed_user_leaves_are_named(
     assert run(alice, "users", "remove", "dora").stderr == ""
     shown(alice, "users", "add", "dora")
     made = [
-        str(shown(alice, "tokens", "create", "--owner", "dora")[0]["token"])
+        str(shown(alice, "tokens", "create", "--owner", "dora", "--renewer", "eve")[0]["token"])
         for _ in range(MOST_NAMED + 2)
     ]
     removed = run(alice, "users", "remove", "dora")
     assert removed.stdout == "dora: removed (SCRAM-SHA-512)\n"
     assert removed.stderr.startswith("delegation tokens still log in as dora: ")
     assert sum(token in removed.stderr for token in made) == MOST_NAMED
-    assert "and 2 others; " in removed.stderr
+    assert "and 2 others; their renewers end them with: headwater token" in removed.stderr
+    assert "nobody" not in removed.stderr
+    (lone,) = shown(alice, "tokens", "create", "--owner", "dora")
+    shown(alice, "users", "add", "dora")
+    said = run(alice, "users", "remove", "dora").stderr
+    assert f"; nobody can end those without a renewer before they expire, the last at {lone['expires']}" in said  # fmt: skip
+    assert "their renewers end them with" in said
+
+
+def test_no_token_stays_whose_password_cannot_be_written(
+    alice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_refused(said: str, file: Path) -> None:
+        before = shown(alice, "tokens", "list")
+        result = run(alice, "tokens", "create", "--file", str(file))
+        assert result.exit_code == 1
+        assert said in result.stderr
+        assert shown(alice, "tokens", "list") == before
+        assert not file.exists()
+
+    is_refused("No such file or directory; no token was made", tmp_path / "nodir" / "x")
+    refused = ("--owner", "Group:g", "--file", str(tmp_path / "group"))
+    assert run(alice, "tokens", "create", *refused).exit_code == 1
+    assert not (tmp_path / "group").exists()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("headwater.cli.tokens.write_private", full)
+    is_refused("No space left on device; the token ", tmp_path / "full")
 
 
 def test_few_iterations_are_a_warning(alice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
