@@ -21,6 +21,7 @@ from headwater.client.errors import (
     no_such_topic,
     raise_bug_of,
     refusal_in,
+    unanswered,
 )
 from headwater.client.refusals import refused
 from headwater.client.topology import (
@@ -281,7 +282,7 @@ class Cluster(Connections):
         """Why no answer arrives, as far as is known, with the addresses tried."""
         addresses = ", ".join(self.settings.bootstrap_servers)
         if self._unreachable is not None:
-            return f"no broker answers at {addresses}: {self._unreachable}"
+            return unanswered(addresses, self._unreachable)
         if not self.nodes:
             return f"no answer yet from {addresses}; check bootstrap.servers"
         nodes = ", ".join(f"{node.host}:{node.port}" for node in self.nodes.values())

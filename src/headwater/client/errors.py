@@ -86,6 +86,10 @@ class NetworkError(ClientError):
     CODE = E.NETWORK_EXCEPTION
 
 
+class NoTokenError(NetworkError):
+    """A source of tokens gave none, so no broker was asked; that may pass."""
+
+
 class UnknownTopicOrPartitionError(ClientError):
     """There is no such topic, or no such partition of it."""
 
@@ -220,6 +224,13 @@ _CLASSES: dict[E, type[ClientError]] = {
     E.NOT_ENOUGH_REPLICAS: NotEnoughReplicasError,
     E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NotEnoughReplicasError,
 }
+
+
+def unanswered(addresses: str, problem: Exception) -> str:
+    """Return why no broker has answered at the addresses, or why none was asked."""
+    if isinstance(problem, NoTokenError):
+        return str(problem)
+    return f"no broker answers at {addresses}: {problem}"
 
 
 def failure(code: int, message: str | None = None) -> ClientError:

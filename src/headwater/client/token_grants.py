@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from headwater.client.errors import AuthenticationError, NetworkError
+from headwater.client.errors import AuthenticationError, NoTokenError
 from headwater.config.addresses import is_loopback
 from headwater.config.client_oauth import OAuthCredentials
 from headwater.errors import KafkaError
@@ -49,7 +49,7 @@ def obtain(
         raise
     except (OSError, WebError) as problem:
         refused = isinstance(problem, WebError) and 400 <= problem.status < 500
-        failure = AuthenticationError if refused else NetworkError
+        failure = AuthenticationError if refused else NoTokenError
         raise failure(f"no token from {credentials.source}: it {_why(problem)}") from problem
     except Exception as problem:
         raise AuthenticationError(

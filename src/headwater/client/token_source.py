@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from headwater.client.backoff import Backoff
-from headwater.client.errors import AuthenticationError
+from headwater.client.errors import AuthenticationError, NoTokenError
 from headwater.client.token_grants import BearerToken, obtain
 from headwater.config.client_oauth import OAuthCredentials, RefreshWindow
 from headwater.errors import KafkaError
@@ -73,7 +73,7 @@ class TokenSource:
             try:
                 if self._failure is not None and now_ms < self._pause_ends_ms:
                     raise self._failure
-                token = obtain(self._credentials, self._clock.wall_ms(), loop)
+                token = self._obtain(loop)
             except KafkaError as failure:
                 self._failed(failure)
                 if self._clock.monotonic_ms() >= self._ends_ms:
@@ -81,6 +81,14 @@ class TokenSource:
                 log.warning("%s; the token before it stays in use", failure.message)
             else:
                 self._obtained(token)
+
+    def _obtain(self, loop: asyncio.AbstractEventLoop | None) -> BearerToken:
+        try:
+            return obtain(self._credentials, self._clock.wall_ms(), loop)
+        except NoTokenError as missing:
+            if self._token is None and str(self._credentials.url).startswith("file:"):
+                raise AuthenticationError(missing.message) from missing  # nobody writes it later
+            raise
 
     def _failed(self, failure: KafkaError) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -166,3 +166,29 @@ def test_few_iterations_are_a_warning(alice: Path, monkeypatch: pytest.MonkeyPat
     assert few.stderr.startswith("warning: with 8191 iterations, ")
     assert run(alice, "users", "set-password", "fred").stderr == ""
     assert run(alice, "users", "set-password", "fred", "--iterations", "4095").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "timeout", "says"),
+    [
+        ("file:///nowhere/token", "30", "no token from file:///nowhere/token"),
+        ("http://127.0.0.1:1/token", "2", "no token from http://127.0.0.1:1/token"),
+    ],
+)
+def test_a_source_without_tokens_is_named_and_not_the_brokers(
+    alice: Path, tmp_path: Path, source: str, timeout: str, says: str
+) -> None:
+    bootstrap = read_properties(str(alice))["bootstrap.servers"].value
+    secret = "" if source.startswith("file:") else ' clientId="a" clientSecret="b"'
+    file = tmp_path / "oauth.properties"
+    file.write_text(
+        f"bootstrap.servers={bootstrap}\nsecurity.protocol=SASL_PLAINTEXT\n"
+        f"sasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url={source}\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule "
+        f"required{secret};\n"
+    )
+    result = run(file, "topics", "list", "--timeout", timeout)
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert "no broker answers" not in result.stderr
+    assert ("timed out" in result.stderr) == (not source.startswith("file:")), "nobody writes it"

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from headwater.client import token_grants
-from headwater.client.errors import AuthenticationError, NetworkError
+from headwater.client.errors import AuthenticationError, NetworkError, NoTokenError
 from headwater.client.token_grants import obtain
 from headwater.client.token_source import TokenSource, refresh_after_ms, source_of
 from headwater.config.client import AdminSettings
@@ -107,6 +107,21 @@ def test_a_token_stays_in_use_until_it_ends_while_no_other_one_can_be_had(proble
     with pytest.raises(error or AuthenticationError, match="no token from the token provider"):
         tokens.refresh()
     assert len(asked) == 3
+
+
+def test_a_file_without_a_token_fails_at_once_and_later_may_be_missing_for_a_while(tmp_path):
+    file, clock = tmp_path / "token", Clock()
+    login = AdminSettings.of({**OAUTH, URL: f"file://{file}"}).login
+    tokens = TokenSource(login, clock, SystemRandomness())
+    with pytest.raises(AuthenticationError, match=f"no token from file://{file}"):
+        tokens.refresh()
+    file.write_text(token(claims(clock.now_ms, 3600)))
+    clock.now_ms += HOUR_MS // 2
+    tokens.refresh()
+    file.unlink()
+    clock.now_ms += HOUR_MS
+    with pytest.raises(NoTokenError, match="no token from"):
+        tokens.refresh()
 
 
 def test_many_connections_take_one_token():
