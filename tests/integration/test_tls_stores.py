@@ -10,11 +10,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from headwater import Admin, ConfigResource
+from headwater.broker.listener_tls import listener_tls
 from headwater.broker.server_connection import PIECE
+from headwater.cli.security import command as security
+from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
+from headwater.seams.clock import SystemClock
 from headwater.transport.frame_protocol import FIRST_BUFFER
 from tests.integration.certificates import Authority
 from tests.integration.test_tls import connections, context, greet, settings, versions
@@ -174,6 +179,45 @@ def test_another_key_store_is_named_while_the_broker_runs(tmp_path, authority, s
             admin.alter_configs({broker: {key: str(unusable)}})
             until(lambda why=why: NOT_USED in caplog.text and why in caplog.text)
             assert shown() == certificate(fresh), "the old one still serves"
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_key_store_of_an_authority_that_is_not_trusted_is_not_taken(
+    tmp_path, authority, stores, caplog
+):
+    foreign = Authority(tmp_path, "foreign")
+    served, trusted = tmp_path / "served.pem", tmp_path / "trusted.pem"
+    shutil.copy(stores[0], served)
+    shutil.copy(authority.certificate, trusted)
+    more = {"ssl_truststore_location": str(trusted)}
+    with Live(tmp_path / "data", settings(authority, [served], **more)) as live:
+        replace(served, foreign.signed("broker"))
+        until(lambda: "does not trust CN=broker (" in caplog.text)
+        assert greet(live.port, context(authority)) == 0, "the old one still serves"
+        replace(trusted, foreign.certificate)
+        until(lambda: USED in caplog.text)
+        assert greet(live.port, context(foreign)) == 0
+        replace(served, foreign.signed("broker", address="127.0.0.2"))
+        until(lambda: "it lacks 127.0.0.1; ssl.allow.san.changes" in caplog.text)
+
+
+def test_a_broker_whose_certificate_the_others_would_refuse_does_not_start(
+    tmp_path, authority, stores
+):
+    foreign = Authority(tmp_path, "foreign")
+    mixed = settings(authority, [foreign.signed("broker")])
+    alone = BrokerSettings.load(None, mixed)
+    assert listener_tls(alone, SystemClock().wall_ms)["SSL"].store.distrust is not None
+    among_others = {"zookeeper.connect": "127.0.0.1:1"}
+    with pytest.raises(ConfigError, match="would refuse the certificate CN=broker of the key"):
+        listener_tls(BrokerSettings.load(None, mixed | among_others), SystemClock().wall_ms)
+    listener_tls(
+        BrokerSettings.load(None, settings(authority, stores) | among_others), SystemClock().wall_ms
+    )
+    file = tmp_path / "broker.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in mixed.items()))
+    said = CliRunner().invoke(security, ["check", "--config", str(file)]).output
+    assert "brokers would refuse the certificate CN=broker of the key store" in said
 
 
 # -- peers that misuse a connection

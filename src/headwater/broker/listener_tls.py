@@ -18,9 +18,16 @@ from headwater.security.certificates import (
     CertificateError,
     certificates_of,
     parse_certificate,
+    shown_name,
 )
 from headwater.security.principals import ANONYMOUS, Principal
-from headwater.transport.tls import client_context, key_store_text, server_context, stamp
+from headwater.transport.tls import (
+    client_context,
+    key_store_text,
+    own_chain_problem,
+    server_context,
+    stamp,
+)
 
 
 class KeyStore:
@@ -32,12 +39,15 @@ class KeyStore:
         """For connections to the same listener of other brokers."""
         text = key_store_text(settings)
         try:
-            self.certificate = parse_certificate(certificates_of(text)[0])
+            self.der = certificates_of(text)[0]
+            self.certificate = parse_certificate(self.der)
         except (CertificateError, IndexError) as problem:
             raise ConfigError(
                 f"the certificate of the key store cannot be read: {problem}"
             ) from None
         _refuse_expired(self.certificate, now_ms)
+        self.distrust = own_chain_problem(settings)
+        """Why the trust store does not trust the own certificate; None if it does, or is not set."""
 
 
 class ListenerTls:
@@ -74,6 +84,12 @@ class ListenerTls:
         self._seen = signature
         fresh = self._read(settings)
         old, new = self.store.certificate, fresh.certificate
+        is_other = self.store.der != fresh.der
+        if is_other and self.store.distrust is None and fresh.distrust is not None:
+            raise self._refused(
+                f"the trust store does not trust {new.subject} ({fresh.distrust}), as it did before; "
+                "sign it with the former authority, or let the trust stores have both"
+            )
         if old.subject != new.subject and not settings.of_listener(
             self.name, "ssl.allow.dn.changes"
         ):
@@ -85,7 +101,7 @@ class ListenerTls:
             self.name, "ssl.allow.san.changes"
         ):
             raise self._refused(
-                f"it lacks {', '.join(sorted(old.names - new.names))}; "
+                f"it lacks {', '.join(sorted(map(shown_name, old.names - new.names)))}; "
                 "ssl.allow.san.changes=true accepts that"
             )
         return fresh
@@ -114,12 +130,26 @@ class ListenerTls:
 
     def _read(self, settings: BrokerSettings) -> KeyStore:
         try:
-            return KeyStore(self._settings(settings), self._wall_ms())
+            found = KeyStore(self._settings(settings), self._wall_ms())
         except ConfigError as problem:
             raise ConfigError(f"listener {self.name}: {problem.message}") from None
+        is_for_brokers = settings.zookeeper_connect and self.name in settings.listeners_of_brokers
+        if is_for_brokers and found.distrust is not None:
+            raise ConfigError(
+                f"listener {self.name}: {distrust_text(found.certificate.subject, found.distrust)}"
+            )
+        return found
 
     def _refused(self, why: str) -> ConfigError:
         return ConfigError(f"listener {self.name}: the new certificate is not used: {why}")
+
+
+def distrust_text(subject: str, why: str) -> str:
+    """Return what is wrong with a certificate that brokers with the same stores refuse."""
+    return (
+        f"brokers would refuse the certificate {subject} of the key store, because the trust store "
+        f"does not trust it ({why}): add the authority that signed it to ssl.truststore.location"
+    )
 
 
 def _refuse_expired(certificate: Certificate, now_ms: int) -> None:

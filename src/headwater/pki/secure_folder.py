@@ -24,7 +24,12 @@ from headwater.pki.settings_files import (
     password_client_text,
     properties,
 )
-from headwater.security.certificates import Certificate, certificates_of, parse_certificate
+from headwater.security.certificates import (
+    Certificate,
+    certificates_of,
+    parse_certificate,
+    shown_name,
+)
 from headwater.security.scram_credentials import (
     DEFAULT_ITERATIONS,
     SALT_BYTES,
@@ -98,7 +103,7 @@ class SecureFolder:
     def kept(self, hosts: Sequence[str], port: int | None) -> Iterator[str]:
         """Yield what the folder has instead of hosts and a port that were asked for, if any."""
         found = parse_certificate(certificates_of(self.broker_store.read_text())[0])
-        names = sorted(map(_host_of, found.names))
+        names = sorted(map(shown_name, found.names))
         missing = [host for host in hosts if _host_in_certificate(host) not in names]
         if missing:
             yield (
@@ -134,7 +139,7 @@ class SecureFolder:
             if everything or ends_at(found) < limit
         ]
         for store, found in due:
-            hosts = sorted(map(_host_of, found.names))
+            hosts = sorted(map(shown_name, found.names))
             self.authority.sign(store, found.subject.removeprefix("CN="), hosts)
         return [store for store, _ in due]
 
@@ -245,13 +250,8 @@ def _connectable(hosts: Sequence[str]) -> list[str]:
 
 
 def _host_in_certificate(host: str) -> str:
-    """Return a host as `_host_of` has it."""
+    """Return a host as `shown_name` has it."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
         return host
-
-
-def _host_of(name: str) -> str:
-    kind, _, value = name.partition(":")
-    return value if kind == "DNS" else str(ipaddress.ip_address(bytes.fromhex(value)))

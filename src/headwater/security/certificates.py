@@ -6,6 +6,7 @@ comes first, and every character with a meaning is escaped, so that no value can
 part.
 """
 
+import ipaddress
 from base64 import b64decode
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -75,6 +76,15 @@ def parse_certificate(der: bytes) -> Certificate:
         return Certificate(_subject_text(der, subject), names, begins, ends)
     except (ValueError, IndexError, StopIteration) as problem:
         raise CertificateError(f"this is not a certificate: {problem}") from None
+
+
+def shown_name(name: str) -> str:
+    """Return a name of `Certificate.names` as people write it: a host name or an address."""
+    kind, _, value = name.partition(":")
+    try:
+        return value if kind == "DNS" else str(ipaddress.ip_address(bytes.fromhex(value)))
+    except ValueError:
+        return name
 
 
 def certificates_of(pem: str) -> list[bytes]:

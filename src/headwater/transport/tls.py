@@ -6,6 +6,7 @@ cannot mix the key of one with the certificate of the other.
 
 import os
 import ssl
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,6 +48,31 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_REQUIRED
     _trust(context, settings)
     return context
+
+
+def own_chain_problem(settings: TlsSettings) -> str | None:
+    """Return why the trust store does not trust the key store; None if it does, or there is none.
+
+    Both ends of a handshake are here, as when two brokers with the same stores connect.
+    """
+    if not (settings.trust_location or settings.trust):
+        return None
+    trusting = client_context(settings)
+    trusting.check_hostname = False
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(to_client, to_server)
+    server = server_context(settings).wrap_bio(to_server, to_client, server_side=True)
+    while True:
+        try:
+            client.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLCertVerificationError as problem:
+            return problem.verify_message
+        else:
+            return None
+        with suppress(ssl.SSLWantReadError):
+            server.do_handshake()
 
 
 def cached_client_context(settings: TlsSettings | None) -> ssl.SSLContext | None:
