@@ -36,6 +36,8 @@ from headwater.config.profiles import Profile, profile_called
 _REFUSED = {"sasl.": "Kerberos and classes of Java are not supported; see sasl_mechanism"}
 _ALIKE = 0.8
 """The similarity that a hint requires; a lower one suggests unrelated settings."""
+_TYPO = 0.93
+"""That of a key with a typo to the right one; Kafka's keys that are refused are less alike."""
 
 
 class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
@@ -147,7 +149,7 @@ class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
         if name in cls.KEYS:
             return name
         why = next((why for prefix, why in _REFUSED.items() if name.startswith(prefix)), None)
-        if why and name not in OTHER_CLIENTS:
+        if why and name not in OTHER_CLIENTS and not nearest(name, cls.KEYS, cutoff=_TYPO):
             raise ConfigError(f"{keyword} cannot be set: {why}")
         raise ConfigError(f"unknown setting {keyword}{cls._hint(name, keyword)}")
 

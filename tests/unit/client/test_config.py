@@ -52,6 +52,8 @@ TLS = {"security_protocol": "SSL"}
         ({**SASL, "sasl_jaas_config": JAAS, "sasl_username": "a"}, "keep one of both"),
         ({**SASL, "java_security_auth_login_config": "/no/jaas"}, "/no/jaas cannot be read"),
         ({**SASL, "sasl_kerberos_service_name": "k"}, "Kerberos"),
+        ({**SASL, "sasl.client.callback.handler.class": "x.Y"}, "classes of Java"),
+        ({**SASL, "sasl.jaas.confg": "x"}, "did you mean sasl.jaas.config"),
         ({"ssl_cafile": "ca.pem"}, "security.protocol=PLAINTEXT does not use TLS"),
         ({"security_protocol": "TLS"}, "it takes PLAINTEXT, SSL"),
         ({**TLS, "ssl_keyfile": "k"}, "ssl.certificate.location and ssl.key.location belong"),
