@@ -110,6 +110,8 @@ def test_what_init_cannot_complete_is_an_error(tmp_path):
 
     with pytest.raises(ConfigError, match="cannot be a name"):
         make("a b")
+    with pytest.raises(ConfigError, match="no user may have the name ANONYMOUS"):
+        make("ANONYMOUS")
     assert not secure.broker_file.exists()
     make("alice")
     with pytest.raises(ConfigError, match="have passwords: leave --certificates out"):

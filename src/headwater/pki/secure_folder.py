@@ -30,6 +30,7 @@ from headwater.security.certificates import (
     parse_certificate,
     shown_name,
 )
+from headwater.security.principals import ANONYMOUS
 from headwater.security.scram_credentials import (
     DEFAULT_ITERATIONS,
     SALT_BYTES,
@@ -70,6 +71,10 @@ class SecureFolder:
     ) -> list[Path]:
         """Make what is missing, and return it; what is there stays as it is."""
         wanted = [checked_name(user) for user in dict.fromkeys((ADMIN, *users))]
+        if ANONYMOUS.name in wanted:
+            raise ConfigError(
+                f"no user may have the name {ANONYMOUS.name}: clients that do not log in have it"
+            )
         with_passwords = self._with_passwords(certificates)
         addresses = _connectable(hosts) if not self.broker_file.exists() else []
         made: list[Path] = []
