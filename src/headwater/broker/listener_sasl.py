@@ -166,8 +166,10 @@ def plain_users(settings: BrokerSettings, listener: Listener) -> dict[str, str]:
             f"the users of listener {listener.name} cannot be read: {wrong.message}"
         ) from None
     if not users or "" in users or "" in users.values():
+        file = settings.java_security_auth_login_config
+        looked = f" ({file} has none for it: see its sections)" if file else ""
         raise ConfigError(
-            f"listener {listener.name} offers PLAIN, which needs users with passwords: set {key}="
+            f"listener {listener.name} offers PLAIN, which needs users with passwords{looked}: set {key}="
             'org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME="PASSWORD";'
         )
     return users

@@ -417,6 +417,22 @@ def test_users_of_plain_may_be_in_a_file(tmp_path):
         assert is_served(client)
 
 
+def test_a_file_without_a_section_for_the_listener_is_named(tmp_path):
+    file = tmp_path / "jaas.conf"
+    file.write_text("KafkaServr {\n" + PLAIN_USERS + "\n};\n")
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.plain.without.tls": "true",
+        "java.security.auth.login.config": str(file),
+    }
+    with (
+        pytest.raises(ConfigError, match=r"needs users with passwords \(.*/jaas.conf has none for"),
+        Live(tmp_path / "data", settings),
+    ):
+        pass
+
+
 def test_brokers_log_in_where_clients_do(tmp_path):
     async def scenario(peers, network):
         connection = peers.open(node_of(live), "test")
