@@ -83,6 +83,11 @@ class ProducerBatch:
             return len(self.records)
         return self.writer.size if self.writer is not None else 0
 
+    @property
+    def written(self) -> int:
+        """The number of its records, also before it is sealed."""
+        return self.count or (self.writer.count if self.writer is not None else 0)
+
     def seal(self) -> None:
         """Close the batch for further records."""
         if self.writer is not None:
@@ -125,7 +130,9 @@ class ProducerBatch:
 class PartitionQueue:
     """The batches of one partition: `open` is being filled, `sealed` wait in order."""
 
-    __slots__ = ("begun", "key", "largest", "loop_thread", "open", "partition", "sealed", "topic")
+    __slots__ = (
+        "begun", "key", "largest", "loop_thread", "open", "partition", "sealed", "stored_ms", "topic"
+    )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, loop_thread: int = 0) -> None:
         self.topic = topic
@@ -138,6 +145,8 @@ class PartitionQueue:
         """The number of batches opened so far."""
         self.largest = _NO_LIMIT
         """The size limit of its batches, after the broker refused a larger one."""
+        self.stored_ms = 0
+        """When a batch was acknowledged last."""
 
     @property
     def load(self) -> int:
@@ -330,6 +339,19 @@ class Accumulator:
         gone = [batch for batch in self.incomplete if batch.deadline_ms <= now_ms]
         self._remove(gone)
         return gone
+
+    def stalled(self, since_ms: int) -> dict[PartitionQueue, list[ProducerBatch]]:
+        """Return the batches of each queue that was due but stored nothing since `since_ms`."""
+        found: dict[PartitionQueue, list[ProducerBatch]] = {}
+        for batch in self.incomplete:
+            queue = batch.queue
+            if queue in found:
+                found[queue].append(batch)
+            elif batch.limit_ms > since_ms:
+                break  # they are in the order of their age: all others are younger
+            elif queue.stored_ms <= since_ms:
+                found[queue] = [batch]
+        return found
 
     def unsent(self) -> list[ProducerBatch]:
         """Remove and return the batches that were never sent and have no number."""

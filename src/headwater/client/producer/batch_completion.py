@@ -201,7 +201,8 @@ class BatchCompletion:
             self._sequences.end_reset_if_due(batch)
         if batch.future.done:
             return
-        self._metrics.sent.add(self._clock.monotonic_ms(), batch.count)
+        batch.queue.stored_ms = now = self._clock.monotonic_ms()
+        self._metrics.sent.add(now, batch.count)
         batch.future.succeed(base_offset, log_append_time, partial(self._finish, batch))
 
     def fail(self, batch: ProducerBatch, error: KafkaError) -> None:

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from headwater.client.cluster import Cluster, Node
 from headwater.client.errors import (
     ClientError,
-    DeliveryTimeoutError,
     LoopDiedError,
     failure,
 )
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, PartitionQueue, ProducerBatch
 from headwater.client.producer.batch_completion import BatchCompletion
+from headwater.client.producer.delivery_waits import DeliveryWaits
 from headwater.client.producer.in_flight import BY_NAME, BrokerRequests, InFlightRequest
 from headwater.client.producer.locking import Lock
 from headwater.client.producer.producer_id_loop import ProducerIdLoop
@@ -89,6 +89,7 @@ class Sender:
         self.after_turn: Callable[[], None] | None = None
         """Called at the end of each turn, on the loop's thread."""
         self._sequences = _sequences_for(settings, transactions)
+        self._waits = DeliveryWaits(settings, cluster, accumulator, lock)
         self._completion = BatchCompletion(
             settings,
             cluster,
@@ -115,10 +116,9 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self.thread = accumulator.loop_thread = threading.get_ident()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer_ms = self._next_check_ms = 0
         self._signalled = False
         self._closed = False
-        self._next_check_ms = 0
         cluster.listeners.append(self.wake_here)
 
     # -- turns
@@ -167,7 +167,7 @@ class Sender:
                 self._settings.client_id,
                 records,
                 error,
-                self._why(gone[0]),
+                self._waits.why(gone[0]),
             )
         self.fail_batches(gone, error)
         self._completion.losses.report()
@@ -218,6 +218,7 @@ class Sender:
         if now >= self._next_check_ms:
             self._next_check_ms = now + CHECK_MS
             self._expire(now)
+            self._waits.report(now)
         if (
             self._producer_id_loop is not None
             and self._sequences is not None
@@ -398,7 +399,9 @@ class Sender:
     async def _open(self, node: Node, broker: BrokerRequests) -> None:
         try:
             await self._cluster.connection(node)
+            self._waits.unreachable.pop(node.id, None)
         except (KafkaError, OSError) as problem:
+            self._waits.unreachable[node.id] = problem
             log.info("%s", problem)
             self._cluster.suspect()
         except Exception as fault:  # noqa: BLE001 - logged, and told to every future
@@ -461,23 +464,7 @@ class Sender:
                 if waited >= self._settings.request_timeout_ms:
                     oldest.connection.abort(_no_answer(oldest.connection, waited))
         for batch in gone:
-            self._completion.fail(batch, self._too_late(batch))
-
-    def _why(self, batch: ProducerBatch) -> str:
-        """Return why `batch` was not stored, as the end of a sentence."""
-        known = self._cluster.problems.get(batch.queue.topic)
-        if self._cluster.leader(batch.queue.key) is None and (known or not batch.attempts):
-            return f"; no leader is known for it ({known.text if known else self._cluster.trouble})"
-        return f"; the last problem: {batch.problem}" if batch.problem else ""
-
-    def _too_late(self, batch: ProducerBatch) -> KafkaError:
-        error = DeliveryTimeoutError(
-            f"{batch.count} records for {batch.queue.key} were not acknowledged within "
-            f"delivery.timeout.ms ({self._settings.delivery_timeout_ms} ms, "
-            f"{batch.attempts} attempts){self._why(batch)}"
-        )
-        error.__cause__ = batch.problem
-        return error
+            self._completion.fail(batch, self._waits.too_late(batch))
 
 
 def _sequences_for(
