@@ -312,6 +312,8 @@ class FakeCluster:
         )
 
     def _metadata(self, _: FakeBroker, request: MetadataRequest) -> MetadataResponse:
+        asked = request.topics
+        names = list(self.topic_ids) if asked is None else [row.name for row in asked if row.name]
         return MetadataResponse(
             brokers=[
                 MetadataResponse.MetadataResponseBroker(
@@ -321,7 +323,7 @@ class FakeCluster:
             ],
             cluster_id="fake",
             controller_id=self.controller,
-            topics=[self._topic(row.name) for row in request.topics or () if row.name],
+            topics=[self._topic(name) for name in names],
         )
 
     def _topic(self, name: str) -> MetadataResponse.MetadataResponseTopic:

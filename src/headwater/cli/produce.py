@@ -21,8 +21,10 @@ from headwater.cli.options import (
     timeout_option,
 )
 from headwater.cli.reach_broker import require_reachable
+from headwater.client.errors import BufferExhaustedError, ClosedError, TimedOutError
 from headwater.client.producer.blocking import Producer
 from headwater.client.producer.futures import RecordMetadata
+from headwater.client.producer.interceptors import ProducerRecord
 from headwater.config.client import ProducerSettings
 from headwater.errors import KafkaError
 
@@ -100,6 +102,10 @@ def command(
     "timestamp": 0}. Only "value" is required. Text is sent as it is, null as null, anything else
     as JSON. The output of `consume --format json` is accepted too: value_base64 and key_base64
     are bytes, headers a list of {"name": ..., "value": ...}; topic and offset are ignored.
+
+    With --format lines, newlines and carriage returns at the end of a line are not sent. --timeout
+    also limits how long records wait while no broker acknowledges any; the error then says how to
+    send the rest.
     """
     options = client_settings(ProducerSettings, bootstrap, settings)
     if options.get("transactional_id") is not None:
@@ -115,21 +121,21 @@ def command(
         try:
             for line in islice(lines, skip, None):
                 row = _null(_split(line, key_separator, sent.count), null)
-                producer.send(
+                record = ProducerRecord(
                     topic,
                     row.value,
-                    key=row.key if row.key is not None or key is None else argument_bytes(key),
-                    partition=row.partition if row.partition is not None else partition,
-                    headers=(*common, *row.headers),
-                    timestamp=row.timestamp,
-                    on_delivery=partial(sent.note, sent.count),
+                    row.key if row.key is not None or key is None else argument_bytes(key),
+                    row.partition if row.partition is not None else partition,
+                    (*common, *row.headers),
+                    row.timestamp,
                 )
-                sent.count += 1
+                sent.send(producer, record)
                 if sent.failed:
                     break
-            producer.flush()
+            sent.flush(producer, timeout)
         except (KafkaError, click.ClickException, KeyboardInterrupt) as problem:
-            sent.stopped = problem  # closing the producer sends what was read
+            sent.stopped = problem
+            sent.flush(producer, timeout)  # what was read before it
     sent.report()
 
 
@@ -142,14 +148,54 @@ class _Sent:
         self.count = skip
         # The number after the last delivered one: a signal may come between a send and its count.
         self._delivered = skip
+        self._answered = 0
         self.failed: dict[int, KafkaError] = {}
         self.stopped: BaseException | None = None
+
+    def send(self, producer: Producer, record: ProducerRecord) -> None:
+        """Send the next record; wait for room in the buffer while brokers acknowledge others."""
+        note = partial(self.note, self.count)
+        while True:
+            answered = self._answered
+            try:
+                producer.send(*record, on_delivery=note)
+                break
+            except BufferExhaustedError:
+                if answered == self._answered:
+                    raise
+        self.count += 1
+
+    def flush(self, producer: Producer, timeout_s: float) -> None:
+        """Wait for the records sent, unless none is acknowledged for `timeout_s`.
+
+        Raises nothing if something has stopped the command before; Ctrl-C then ends the wait.
+        """
+        while True:
+            answered = self._answered
+            try:
+                producer.flush(timeout_s)
+            except TimedOutError:
+                if answered != self._answered:
+                    continue
+                said = (
+                    f"no record was acknowledged for {timeout_s:g} s (--timeout); records that "
+                    "were sent may be stored all the same"
+                )
+                self.stopped = self.stopped or TimedOutError(said)
+            except (KafkaError, KeyboardInterrupt):
+                if self.stopped is None:
+                    raise
+            else:
+                return
+            producer.close(0)  # the other records fail
+            return
 
     def note(self, number: int, _stored: RecordMetadata | None, error: KafkaError | None) -> None:
         """Record a delivery; the producer calls this."""
         if error is not None:
             self.failed[number] = error
         self._delivered = max(self._delivered, number + 1)
+        self._answered += 1
 
     def report(self) -> None:
         """Print how many were sent and how to send the rest; raise the error that stopped it."""
@@ -163,7 +209,9 @@ class _Sent:
         again = stored - (first - self._skip)
         rest = f"--skip {first}" + (f", which sends {again} again" if again else "")
         click.echo(f"{sent}; to continue later: {rest}", err=True)
-        problem = self.failed.get(first, self.stopped)
+        problem: BaseException | None = self.failed.get(first)
+        if problem is None or (isinstance(problem, ClosedError) and self.stopped is not None):
+            problem = self.stopped
         assert problem is not None
         if isinstance(problem, KafkaError):
             raise KafkaError(problem.code, f"record {first + 1}: {problem.message}")
