@@ -107,6 +107,8 @@ def command(
     also limits how long records wait while no broker acknowledges any; the error then says how to
     send the rest.
     """
+    if key_separator == "":
+        raise click.UsageError("--key-separator is empty: write a text, such as : or \\t")
     options = client_settings(ProducerSettings, bootstrap, settings)
     if options.get("transactional_id") is not None:
         raise click.UsageError(

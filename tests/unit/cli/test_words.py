@@ -39,6 +39,7 @@ def run(*words: str) -> Result:
         (("consume", "t", "--isolation-level", "x"), "write --isolation read-committed"),
         (("perf", "produce", "t", "-o", "transactional.id=x"), "give --transactional"),
         (("produce", "t", "-o", "transactional.id=x"), "produce sends no transactions: remove it"),
+        (("produce", "t", "--key-separator", ""), "--key-separator is empty: write a text"),
         (("transactions", "abort", "t", "--start-offset", "1"), "t: write TOPIC:PARTITION"),
         (("transactions", "find-hanging", "t:x"), "t:x: write TOPIC:PARTITION"),
         (("archive", "audit", "/nowhere"), "/nowhere: there is no such folder or file"),
