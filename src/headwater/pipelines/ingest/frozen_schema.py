@@ -69,7 +69,7 @@ def resolve_schema(
 def from_file(path: Path) -> str:
     """Return the columns of a JSON Schema or an Avro-style record."""
     try:
-        return schemas.to_ddl(schemas.load_schema(path.read_text()))
+        return schemas.to_ddl(schemas.load_schema(path.read_bytes()))
     except schemas.SchemaError as problem:
         raise IngestError(f"{path}: {problem}") from problem
 

@@ -30,8 +30,8 @@ def columns(schema: Mapping[str, Any]) -> list[DdlColumn]:
     return object_columns(schema)
 
 
-def load_schema(text: str) -> Mapping[str, Any]:
-    """Parse a schema from the text of its file."""
+def load_schema(text: str | bytes) -> Mapping[str, Any]:
+    """Parse a schema from the content of its file."""
     try:
         loaded = json.loads(text)
     except ValueError as problem:

@@ -178,7 +178,7 @@ def test_a_bad_record_is_told(record, said):
 
 
 def test_a_schema_file_must_be_an_object():
-    assert load_schema('{"a": 1}') == {"a": 1}
+    assert load_schema('{"a": 1}') == load_schema(b'{"a": 1}') == {"a": 1}
     for text in ("{", "[]"):
         with pytest.raises(SchemaError):
             load_schema(text)
