@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import IO, Any, NamedTuple
 
 import click
@@ -77,7 +77,7 @@ class InputRecord(NamedTuple):
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Skip the first N records, sent by an earlier run.",
+    help="Skip the first N records, sent or refused by an earlier run.",
 )
 @bootstrap_option
 @timeout_option
@@ -116,12 +116,12 @@ def command(
         )
     require_reachable(bootstrap, timeout, [topic], to_write=True, settings=options)
     sources = files or (sys.stdin.buffer,)
-    lines = _READERS[form](sources)
+    lines = _READERS[form](sources, skip)
     common = tuple(_header(name, text) for name, text in parse_assignments(headers).items())
     sent = _Sent(topic, skip)
     with Producer(**options) as producer:
         try:
-            for line in islice(lines, skip, None):
+            for line in lines:
                 row = _null(_split(line, key_separator, sent.count), null)
                 record = ProducerRecord(
                     topic,
@@ -220,31 +220,37 @@ class _Sent:
         raise problem
 
 
-def _lines(sources: Iterable[IO[bytes]]) -> Iterator[InputRecord]:
-    for source in sources:
-        for line in source:
-            yield InputRecord(line.rstrip(b"\r\n"))
+def _lines(sources: Iterable[IO[bytes]], skip: int) -> Iterator[InputRecord]:
+    for line in islice(chain.from_iterable(sources), skip, None):
+        yield InputRecord(line.rstrip(b"\r\n"))
 
 
-def _whole_files(sources: Iterable[IO[bytes]]) -> Iterator[InputRecord]:
-    for source in sources:
+def _whole_files(sources: Iterable[IO[bytes]], skip: int) -> Iterator[InputRecord]:
+    for source in islice(sources, skip, None):
         yield InputRecord(source.read())
 
 
-def _json_lines(sources: Iterable[IO[bytes]]) -> Iterator[InputRecord]:
+def _json_lines(sources: Iterable[IO[bytes]], skip: int) -> Iterator[InputRecord]:
+    """Yield the records; a line that is skipped is not parsed."""
+    for source, number, line in islice(_numbered(sources), skip, None):
+        try:
+            yield _json_record(json.loads(line))
+        except (ValueError, TypeError) as wrong:
+            name = getattr(source, "name", "standard input")
+            if isinstance(wrong, json.JSONDecodeError):
+                wrong = ValueError(f"not JSON: {wrong.msg} at column {wrong.colno}")
+            raise click.ClickException(f"{name}, line {number}: {wrong}") from None
+
+
+def _numbered(sources: Iterable[IO[bytes]]) -> Iterator[tuple[IO[bytes], int, bytes]]:
+    """Yield the lines that are not blank, with their source and their number."""
     for source in sources:
         for number, line in enumerate(source, start=1):
-            if line.strip():
-                try:
-                    yield _json_record(json.loads(line.strip()))
-                except (ValueError, TypeError) as wrong:
-                    name = getattr(source, "name", "standard input")
-                    if isinstance(wrong, json.JSONDecodeError):
-                        wrong = ValueError(f"not JSON: {wrong.msg} at column {wrong.colno}")
-                    raise click.ClickException(f"{name}, line {number}: {wrong}") from None
+            if stripped := line.strip():
+                yield source, number, stripped
 
 
-_READERS: dict[str, Callable[[Iterable[IO[bytes]]], Iterator[InputRecord]]] = {
+_READERS: dict[str, Callable[[Iterable[IO[bytes]], int], Iterator[InputRecord]]] = {
     "lines": _lines,
     "json": _json_lines,
     "file": _whole_files,

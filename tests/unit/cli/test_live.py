@@ -233,8 +233,13 @@ def test_what_consume_writes_produce_takes_and_a_bad_line_says_where_to_go_on(br
         command, ["produce", "copy", "--format", "json", "--skip", "1"], input=written
     )
     assert "sent 1 record" in again.stderr
+    rest = bad + "\n" + json.dumps({"value": "b"})
+    words = ["produce", "copy", "--format", "json", "--skip"]
+    assert "line 3" in CliRunner(env=environment).invoke(command, [*words, "2"], input=rest).stderr
+    beyond = CliRunner(env=environment).invoke(command, [*words, "3"], input=rest)
+    assert (beyond.exit_code, beyond.stderr) == (0, "copy: sent 1 record\n")
     template = r"%o %S\n"
-    assert run(broker, "consume", "copy", "--format", template).stdout == "0 1\n1 1\n2 1\n"
+    assert run(broker, "consume", "copy", "--format", template).stdout == "0 1\n1 1\n2 1\n3 1\n"
 
 
 def test_a_record_that_is_refused_says_where_to_go_on_without_leaving_any_out(
