@@ -62,9 +62,11 @@ class Collector:
 
 
 @contextlib.contextmanager
-def http_collector(broker: Broker, topic: str, *options: str, port: int = 0) -> Iterator[Collector]:
+def http_collector(
+    broker: Broker, topic: str, *options: str, port: int = 0, stderr: int | None = None
+) -> Iterator[Collector]:
     words = ["http", "--topic", topic, "--port", str(port), "--bootstrap-server", broker.bootstrap]
-    with _collect(*words, *options) as process:
+    with _collect(*words, *options, stderr=stderr) as process:
         line = process.stdout.readline()
         yield Collector(process, int(line.split("/events")[0].rpartition(":")[2]))
 
@@ -77,9 +79,9 @@ def tail_collector(broker: Broker, topic: str, *words: str) -> Iterator[subproce
 
 
 @contextlib.contextmanager
-def _collect(*words: str) -> Iterator[subprocess.Popen[str]]:
+def _collect(*words: str, stderr: int | None = None) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "headwater", "collect", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         try:
             yield process
         finally:

@@ -344,6 +344,27 @@ def test_a_stop_finishes_what_was_accepted(broker):
     assert numbers(broker, "finished") == [1, 2]
 
 
+def test_a_second_ctrl_c_ends_at_once_and_prints_nothing(broker):
+    broker.create_topic("interrupted")
+    asked = ("--ack-timeout", str(PATIENCE_S))
+    with (
+        http_collector(broker, "interrupted", *asked, stderr=subprocess.PIPE) as collector,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        assert collector.post({"user_id": 1, "n": 1}).status == 200
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            threads.submit(collector.post, {"user_id": 1, "n": 2})
+            _until(lambda: _established(collector.port))
+            collector.process.send_signal(signal.SIGINT)
+            _until(lambda: not _listens(collector.port))
+            collector.process.send_signal(signal.SIGINT)
+            _, errors = collector.process.communicate(timeout=PATIENCE_S / 2)
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+    assert (collector.process.returncode, errors) == (0, "")
+
+
 def test_a_topic_that_is_missing_is_said_in_one_line(broker):
     words = ["http", "--topic", "nowhere", "--port", "0", "--ack-timeout", "0.5"]
     command = [sys.executable, "-m", "headwater", "collect", *words]

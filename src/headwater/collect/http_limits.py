@@ -75,6 +75,7 @@ def limited_config(
         app,  # type: ignore[arg-type]
         http=type("LimitedProtocol", (TimeLimitedProtocol,), limits),
         ws="none",
+        lifespan="off",
         log_config=None,
         log_level="error",
         access_log=False,

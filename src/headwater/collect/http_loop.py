@@ -5,7 +5,6 @@ many events were accepted, and which were refused and why.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import NoReturn
@@ -62,7 +61,7 @@ class HttpEndpoint:
         self._script = files("headwater.collect").joinpath("browser.js").read_bytes()
 
     def app(self) -> Starlette:
-        """Return the application; it closes the producer when it stops."""
+        """Return the application."""
         return Starlette(
             routes=[
                 Route("/events", self._events, methods=["POST", "OPTIONS"]),
@@ -70,13 +69,7 @@ class HttpEndpoint:
                 Route("/health", self._health),
             ],
             exception_handlers={HTTPException: _error_response},
-            lifespan=self._life,
         )
-
-    @asynccontextmanager
-    async def _life(self, _app: Starlette) -> AsyncIterator[None]:
-        yield
-        await self._storing.close(self._options.ack_timeout_s)
 
     # -- routes
 

@@ -1,6 +1,8 @@
 """The server of `headwater collect http`, from binding its socket to the last response."""
 
+import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -15,6 +17,9 @@ from headwater.collect.http_loop import HttpEndpoint, HttpOptions
 from headwater.seams.clock import SystemClock
 from headwater.seams.signals import stop_signals
 
+_LOOK_S = 0.1
+"""How often a second Ctrl-C is looked for."""
+
 
 @dataclass(frozen=True)
 class HttpServerOptions:
@@ -27,17 +32,39 @@ class HttpServerOptions:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that exits with code 0 after a graceful stop."""
+    """A uvicorn server that closes the producer at its end and exits with code 0."""
+
+    def __init__(
+        self, config: uvicorn.Config, storing: EventProducer, ack_timeout_s: float
+    ) -> None:
+        super().__init__(config)
+        self._storing = storing
+        self._ack_timeout_s = ack_timeout_s
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal; a second Ctrl-C does not wait for clients."""
+        """Stop on a signal; a second Ctrl-C waits neither for clients nor for the broker."""
         before = {number: signal.signal(number, self.handle_exit) for number in stop_signals()}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer the open requests, then send what the producer holds.
+
+        A second Ctrl-C breaks off both; uvicorn would log each request that this cancels.
+        """
+        await super().shutdown(sockets)
+        closing = asyncio.ensure_future(self._storing.close(self._ack_timeout_s))
+        while not closing.done():
+            if self.force_exit:
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+                closing.cancel()  # the remaining records fail
+            await asyncio.wait([closing], timeout=_LOOK_S)
+        if not closing.cancelled():
+            closing.result()
 
 
 async def serve(
@@ -66,7 +93,7 @@ async def serve(
         )
         server_socket.listen(2048)
         ready(_url(server_socket))
-        await _Server(config).serve(sockets=[server_socket])
+        await _Server(config, storing, options.ack_timeout_s).serve(sockets=[server_socket])
 
 
 def _bound(listening: HttpServerOptions) -> socket.socket:
