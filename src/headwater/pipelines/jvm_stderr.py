@@ -2,7 +2,9 @@
 
 Two things are dropped, because they need no action: Java's note about an incubator module that Spark
 requests, and the traceback of a Python worker whose socket Spark closed before the worker finished
-(a `LIMIT`, or the end of a session). Every other line passes through unchanged.
+(a `LIMIT`, or the end of a session). Every other line passes through unchanged, until a run with a log
+stops its queries: the Python processes that Spark starts at that moment find no socket and print a
+traceback. From then on all lines go to the log.
 """
 
 import os
@@ -11,8 +13,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -26,11 +29,50 @@ _CLOSED: Final = ("BrokenPipeError", "ConnectionResetError")
 _LONGEST: Final = 500  # lines; a traceback whose end was lost does not hold the lines after it
 
 
+class _Destination:
+    """Where the lines go; one per process, as the JVM."""
+
+    def __init__(self) -> None:
+        self._log: Path | None = None
+        self._ending = False
+
+    def begin(self, log: Path | None) -> None:
+        """Write to the terminal, and to `log` from `end` on."""
+        self._ending, self._log = False, log
+
+    def end(self) -> None:
+        """Write to the log, if there is one."""
+        self._ending = True
+
+    def write(self, line: str) -> None:
+        log = self._log
+        if self._ending and log is not None:
+            with suppress(OSError), log.open("a") as file:
+                file.write(line)
+            return
+        sys.stderr.write(line)
+        sys.stderr.flush()
+
+
+_destination: Final = _Destination()
+
+
+def log_after_run(log: Path | None) -> None:
+    """Write to the terminal until the run that begins now stops its queries, then to `log`."""
+    _destination.begin(log)
+
+
+def run_ends() -> None:
+    """Write to the log of the run from now on: the run stops its queries."""
+    _destination.end()
+
+
 def start_jvm(settings: Mapping[str, str]) -> None:
     """Launch the JVM that the next SparkContext of this process will use.
 
-    Does nothing if a JVM runs already, or if `spark-submit` started it.
+    Starts none if a JVM runs already, or if `spark-submit` started it.
     """
+    _destination.begin(None)
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     conf = SparkConf()
@@ -66,8 +108,7 @@ def _sigterm_ignored_by_jvm() -> Iterator[None]:
 
 def _relay(lines: Iterable[bytes]) -> None:
     for line in without_noise(line.decode(errors="replace") for line in lines):
-        sys.stderr.write(line)
-        sys.stderr.flush()
+        _destination.write(line)
 
 
 def without_noise(lines: Iterable[str]) -> Iterator[str]:

@@ -1,6 +1,11 @@
 """What of the JVM's standard error reaches the terminal."""
 
-from headwater.pipelines.jvm_stderr import without_noise
+import pytest
+
+from headwater.pipelines.jvm_stderr import _relay, log_after_run, run_ends, without_noise
+from headwater.pipelines.running.guarded_writers import GuardedWriters
+from headwater.pipelines.running.progress import RunProgress
+from headwater.pipelines.running.queries import Queries
 
 WORKER = """Traceback (most recent call last):
   File "site-packages/pyspark/daemon.py", line 266, in manager
@@ -58,3 +63,28 @@ def test_a_traceback_that_is_cut_off_is_not_swallowed():
     long = OURS[:60] + "\n" + "  more\n" * 1000
     seen = without_noise(iter([*long.splitlines(keepends=True), "not reached\n"]))
     assert next(seen) == OURS.splitlines(keepends=True)[0]
+
+
+@pytest.fixture
+def log(tmp_path):
+    yield tmp_path / "spark.log"
+    log_after_run(None)
+
+
+def test_all_lines_go_to_the_log_once_a_run_stops_its_queries(log, capsys):
+    log.write_text("of Spark\n")
+    log_after_run(log)
+    _relay([b"before\n"])
+    Queries(RunProgress(), GuardedWriters()).stop()
+    _relay(line.encode() for line in OURS.splitlines(keepends=True))
+    assert (capsys.readouterr().err, log.read_text()) == ("before\n", "of Spark\n" + OURS)
+    log_after_run(log)
+    _relay([b"the next run\n"])
+    assert capsys.readouterr().err == "the next run\n"
+
+
+def test_without_a_log_all_lines_reach_the_terminal(log, capsys):
+    log_after_run(None)
+    run_ends()
+    _relay([b"line\n"])
+    assert capsys.readouterr().err == "line\n"

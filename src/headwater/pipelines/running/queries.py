@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from headwater.pipelines.jvm_stderr import run_ends
 from headwater.pipelines.running.flow_errors import FlowError, error_text
 from headwater.pipelines.running.guarded_writers import GuardedWriters
 from headwater.pipelines.running.progress import RunProgress
@@ -84,6 +85,7 @@ class Queries:
         """Stop all queries; batches being written get a limited time to finish."""
         deadline = self._clock.monotonic_ms() + _STOP_TIMEOUT_S * 1000
         pause = threading.Event()
+        run_ends()
         for query in self._running.values():
             while _is_writing(query) and self._clock.monotonic_ms() < deadline:
                 pause.wait(POLL_S)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from headwater.pipelines.connection_settings import ConnectionSettings
+from headwater.pipelines.jvm_stderr import log_after_run, run_ends
 from headwater.pipelines.running.lag import track_lag
 from headwater.pipelines.running.progress import RunProgress
 from headwater.pipelines.running.signals import keep_sigint_handler
@@ -45,6 +46,7 @@ def session_scope(
             running = spark_session(
                 name, master=master, settings={**log_settings(logs), **settings}
             )
+    log_after_run(log_file(logs) if spark is None else None)
     listener = track_lag(
         running,
         connection.bootstrap_servers,
@@ -58,6 +60,7 @@ def session_scope(
         _drain_listeners(running)
         listener.stop()
         if spark is None:
+            run_ends()
             running.stop()
 
 
