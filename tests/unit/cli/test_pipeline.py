@@ -147,7 +147,7 @@ def test_help_imports_no_spark():
     subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
 
 
-def test_signals_set_the_event_and_the_old_handlers_come_back():
+def test_signals_set_the_event_and_the_old_handlers_come_back(capfd):
     import os
     import signal
     import threading
@@ -157,6 +157,7 @@ def test_signals_set_the_event_and_the_old_handlers_come_back():
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(60)
     assert signal.getsignal(signal.SIGTERM) is before
+    assert capfd.readouterr().err == "stopping; a second signal ends it at once\n"
 
 
 def test_a_second_signal_ends_at_once_and_a_double_one_is_one():

@@ -10,9 +10,14 @@ from types import TracebackType
 from typing import Final, TextIO
 
 from headwater.pipelines.running.progress import FlowProgress, RunProgress
+from headwater.seams.clock import SystemClock
 
 _LIVE_S: Final = 0.5
 _LINES_S: Final = 5.0
+_SOON_S: Final = 0.5
+"""When the first lines are written: what a run waits for is often known by then."""
+_FIRST_BATCH: Final = 12
+"""How often a wait for the first batch is written; the topic may be empty."""
 
 
 class Display:
@@ -23,6 +28,9 @@ class Display:
         self._out = out or sys.stderr
         self._done = threading.Event()
         self._shown: list[str] = []
+        self._clock = SystemClock()
+        self._begun_ms = self._clock.monotonic_ms()
+        self._told = 0
         work = self._live if self._out.isatty() else self._lines
         self._thread = threading.Thread(target=work, name="headwater-progress", daemon=True)
 
@@ -39,17 +47,33 @@ class Display:
         self._done.set()
         self._thread.join()
 
-    def show(self) -> None:
-        """Write lines that changed; an idle pipeline prints nothing."""
+    def show(self) -> bool:
+        """Write lines that changed, and return whether there were any; an idle pipeline prints nothing."""
         fresh = lines(self._progress)
-        self._out.writelines(f"{line}\n" for line in fresh if line not in self._shown)
+        changed = [line for line in fresh if line not in self._shown]
+        self._out.writelines(f"{line}\n" for line in changed)
         self._out.flush()
         self._shown = fresh
+        return bool(changed)
 
     def _lines(self) -> None:
-        while not self._done.wait(_LINES_S):
-            self.show()
+        wait_s = _SOON_S
+        while not self._done.wait(wait_s):
+            wait_s = _LINES_S
+            if not self.show():
+                self._show_wait()
         self.show()
+
+    def _show_wait(self) -> None:
+        """Write what a run that has read nothing so far waits for."""
+        waiting = self._progress.under_way
+        if not waiting and self._told < _FIRST_BATCH and self._progress.awaits_first_batch:
+            waiting = "waiting for the first batch"
+            self._told += 1
+        if waiting:
+            seconds = (self._clock.monotonic_ms() - self._begun_ms) // 1000
+            self._out.write(f"{waiting} ({seconds} s)\n")
+            self._out.flush()
 
     def _live(self) -> None:
         from rich.console import Console

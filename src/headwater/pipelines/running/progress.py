@@ -129,10 +129,18 @@ class RunProgress:
         self.flows: dict[str, FlowProgress] = {}
         self.notes: deque[str] = deque(maxlen=5)
         """Recent events beside the queries, for the display."""
+        self.under_way = ""
+        """What takes long at the moment, before any query runs."""
 
     def announce(self, name: str, expectations: tuple[str, ...] = ()) -> FlowProgress:
         """Add a query that will report; return its progress."""
         return self.flows.setdefault(name, FlowProgress(name, expectations))
+
+    @property
+    def awaits_first_batch(self) -> bool:
+        """Whether queries were announced and none has read anything."""
+        flows = list(self.flows.values())
+        return bool(flows) and not any(flow.batches for flow in flows)
 
     def observe(self, progress: Mapping[str, Any]) -> None:
         """Add a report of a query; ignore queries that were not announced."""
@@ -149,9 +157,11 @@ class RunProgress:
     def noted(self, text: str) -> Iterator[None]:
         """Show a note as long as something takes."""
         self.note(text)
+        self.under_way = text
         try:
             yield
         finally:
+            self.under_way = ""
             if text in self.notes:
                 self.notes.remove(text)
 

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType, SimpleNamespace
 from typing import Any, Final
@@ -40,8 +40,11 @@ def stop_on_signals(
         elif not first_ms:
             first_ms.append(time.monotonic_ms())
             stop.set()
-            if os.isatty(_STDERR):  # not through a file object: this may have interrupted its write
-                os.write(_STDERR, b"stopping; press Ctrl-C again to end at once\n")
+            end = b"press Ctrl-C again to end" if os.isatty(_STDERR) else b"a second signal ends it"
+            with suppress(
+                OSError
+            ):  # not through a file object: this may have interrupted its write
+                os.write(_STDERR, b"stopping; %s at once\n" % end)
 
     before = {number: signal.signal(number, asked) for number in signals}
     try:

@@ -2,8 +2,12 @@
 
 import io
 
+import pytest
+
+from headwater.pipelines.running import display as module
 from headwater.pipelines.running.display import Display
 from headwater.pipelines.running.progress import RunProgress
+from tests.integration.waiting import until
 
 
 class Terminal(io.StringIO):
@@ -54,3 +58,31 @@ def test_on_a_terminal_it_is_a_table_with_the_last_note():
     shown = out.getvalue()
     for text in ("flow", "catch-up", "shop.bronze", "30,000", "in 5s", "shop.gold refreshed"):
         assert text in shown
+
+
+@pytest.fixture
+def often(monkeypatch):
+    monkeypatch.setattr(module, "_SOON_S", 0.01)
+    monkeypatch.setattr(module, "_LINES_S", 0.01)
+
+
+def test_in_a_pipe_a_start_that_takes_long_is_told_again_and_again(often):
+    out, model = io.StringIO(), RunProgress()
+    with Display(model, out), model.noted("starting Spark"):
+        until(lambda: out.getvalue().count("starting Spark (") >= 3, "the wait is shown")
+    assert out.getvalue().splitlines()[:2] == ["starting Spark", "starting Spark (0 s)"]
+
+
+def test_a_topic_without_records_is_told_only_for_a_while(often, monkeypatch):
+    monkeypatch.setattr(module, "_FIRST_BATCH", 3)
+    out, model = io.StringIO(), RunProgress()
+    model.announce("shop.bronze")
+    with Display(model, out):
+        until(lambda: out.getvalue().count("\n") == 3, "the wait is shown")
+        model.note("shop.gold refreshed: 7 rows")
+        until(lambda: "shop.gold" in out.getvalue(), "the note is shown")
+    *waits, last = out.getvalue().splitlines()
+    assert (waits, last) == (
+        ["waiting for the first batch (0 s)"] * 3,
+        "shop.gold refreshed: 7 rows",
+    )
