@@ -3,7 +3,6 @@
 import logging
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -18,8 +17,8 @@ from headwater.cli.output import show, show_json
 if TYPE_CHECKING:
     from headwater.pipelines.running.progress import RunProgress
     from headwater.pipelines.running.reports import FlowReport
+    from headwater.pipelines.running.signals import StopEvent
 
-_INTERRUPTED = 130
 _JVM_ENDED = (
     "its Java process has ended: it was killed, or had too little memory (--spark "
     "spark.driver.memory=4g); run the command again to continue"
@@ -92,17 +91,17 @@ def progress_display(wanted: bool) -> "Iterator[RunProgress]":
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
+def stop_on_signals() -> "Iterator[StopEvent]":
     """Yield an event that SIGINT and SIGTERM set."""
-    from headwater.pipelines.running.signals import stop_on_signals
+    from headwater.pipelines.running.signals import StopEvent, stop_on_signals
 
-    stop = threading.Event()
+    stop = StopEvent()
     with stop_on_signals(stop, (signal.SIGINT, signal.SIGTERM)):
         yield stop
 
 
 @contextmanager
-def report_failures(storage: Path, once: bool, stop: threading.Event) -> Iterator[None]:
+def report_failures(storage: Path, once: bool, stop: "StopEvent") -> Iterator[None]:
     """Report a failed flow in one line with exit code 1, and a run that cannot start with 2.
 
     A Spark that cannot start is one line too, unless a signal ended its JVM.
@@ -125,7 +124,7 @@ def report_failures(storage: Path, once: bool, stop: threading.Event) -> Iterato
         raise click.ClickException(f"{failed}  (more in {log_file(storage)})") from None
     except (*SPARK_ERRORS, ConnectionError) as problem:
         if stop.is_set():
-            sys.exit(_INTERRUPTED if once else 0)
+            sys.exit(_interrupted(stop) if once else 0)
         said = _JVM_ENDED if isinstance(problem, ConnectionError) else error_text(problem)
         raise click.ClickException(f"Spark: {said}  (more in {log_file(storage)})") from None
 
@@ -133,7 +132,7 @@ def report_failures(storage: Path, once: bool, stop: threading.Event) -> Iterato
 @contextmanager
 def run_scope(
     progress: bool, storage: Path, once: bool
-) -> "Iterator[tuple[RunProgress, threading.Event]]":
+) -> "Iterator[tuple[RunProgress, StopEvent]]":
     """Set up a run: its progress, the event that stops it, its failures as one line."""
     with (
         progress_display(progress) as model,
@@ -143,10 +142,15 @@ def run_scope(
         yield model, stop
 
 
-def exit_if_stopped(once: bool, stop: threading.Event) -> None:
+def exit_if_stopped(once: bool, stop: "StopEvent") -> None:
     """Exit with an error if a signal stopped a run that should read everything."""
     if once and stop.is_set():
-        sys.exit(_INTERRUPTED)
+        sys.exit(_interrupted(stop))
+
+
+def _interrupted(stop: "StopEvent") -> int:
+    """Return the exit code that shells use: 130 after Ctrl-C, 143 after SIGTERM."""
+    return 128 + stop.cause
 
 
 def print_flows(flows: "Sequence[FlowReport]", as_json: bool) -> None:

@@ -2,10 +2,10 @@
 
 import json
 import logging
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,14 +17,19 @@ from pyspark.errors import PySparkException
 
 from headwater.cli.app import command
 from headwater.cli.archive import _spark
-from headwater.cli.pipeline_runs import report_failures, spark_errors_as_one_line
+from headwater.cli.pipeline_runs import exit_if_stopped, report_failures, spark_errors_as_one_line
 from headwater.errors import E, KafkaError
 from headwater.pipelines.declaring.project import load_project
 from headwater.pipelines.running import preflight
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.dataset_reader import table_target
 from headwater.pipelines.running.preflight import save_fingerprints
-from headwater.pipelines.running.signals import ONE_REQUEST_MS, keep_sigint_handler, stop_on_signals
+from headwater.pipelines.running.signals import (
+    ONE_REQUEST_MS,
+    StopEvent,
+    keep_sigint_handler,
+    stop_on_signals,
+)
 from tests.unit.pipelines.lake import append
 
 
@@ -149,21 +154,17 @@ def test_help_imports_no_spark():
 
 def test_signals_set_the_event_and_the_old_handlers_come_back(capfd):
     import os
-    import signal
-    import threading
 
-    stop, before = threading.Event(), signal.getsignal(signal.SIGTERM)
+    stop, before = StopEvent(), signal.getsignal(signal.SIGTERM)
     with stop_on_signals(stop, [signal.SIGTERM]):
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(60)
     assert signal.getsignal(signal.SIGTERM) is before
+    assert stop.cause == signal.SIGTERM
     assert capfd.readouterr().err == "stopping; a second signal ends it at once\n"
 
 
 def test_a_second_signal_ends_at_once_and_a_double_one_is_one():
-    import signal
-    import threading
-
     class Hands:
         def __init__(self):
             self.ms = 0
@@ -174,7 +175,7 @@ def test_a_second_signal_ends_at_once_and_a_double_one_is_one():
         def wall_ms(self):
             return self.ms
 
-    stop, clock = threading.Event(), Hands()
+    stop, clock = StopEvent(), Hands()
     with stop_on_signals(stop, [signal.SIGINT], clock):
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()
@@ -185,8 +186,6 @@ def test_a_second_signal_ends_at_once_and_a_double_one_is_one():
 
 
 def test_pyspark_sets_no_handler_while_a_session_starts():
-    import signal
-
     from pyspark.core import context
 
     before = signal.getsignal(signal.SIGINT)
@@ -206,7 +205,7 @@ def test_ctrl_c_while_spark_works_logs_no_traceback(caplog):
 
 
 def test_a_java_process_that_ended_is_one_line_unless_a_signal_came(tmp_path):
-    stop = threading.Event()
+    stop = StopEvent()
     with (
         pytest.raises(ClickException, match=r"its Java process has ended.*run the command again"),
         report_failures(tmp_path, True, stop),
@@ -217,6 +216,10 @@ def test_a_java_process_that_ended_is_one_line_unless_a_signal_came(tmp_path):
         with pytest.raises(SystemExit) as ended, report_failures(tmp_path, once, stop):
             raise ConnectionRefusedError(111, "Connection refused")
         assert ended.value.code == code
+    stop.cause = signal.SIGTERM
+    with pytest.raises(SystemExit) as ended:
+        exit_if_stopped(True, stop)
+    assert ended.value.code == 143
 
 
 def test_archive_commands_send_the_log_of_spark_to_a_file_that_stays_after_a_failure(

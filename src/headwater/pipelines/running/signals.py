@@ -20,9 +20,15 @@ ONE_REQUEST_MS: Final = 1000
 _STDERR: Final = 2
 
 
+class StopEvent(threading.Event):
+    """Is set when a run should stop; knows the signal that asked for it."""
+
+    cause = signal.SIGINT
+
+
 @contextmanager
 def stop_on_signals(
-    stop: threading.Event, signals: Sequence[signal.Signals], clock: Clock | None = None
+    stop: StopEvent, signals: Sequence[signal.Signals], clock: Clock | None = None
 ) -> Iterator[None]:
     """Set `stop` when one of the signals arrives; does nothing outside the main thread.
 
@@ -39,6 +45,7 @@ def stop_on_signals(
             signal.raise_signal(number)
         elif not first_ms:
             first_ms.append(time.monotonic_ms())
+            stop.cause = signal.Signals(number)
             stop.set()
             end = b"press Ctrl-C again to end" if os.isatty(_STDERR) else b"a second signal ends it"
             with suppress(
