@@ -131,6 +131,7 @@ def test_an_inferred_schema_is_frozen_for_later_runs(spark, bootstrap, topic, pr
     ("words", "said"),
     [
         ({"topic": "ordres"}, "the topic ordres does not exist"),
+        ({"topic": "nosuch"}, "nosuch does not exist; create with: headwater topics create nosuch"),
         ({"partition_by": ["day"]}, "--partition-by day: no such column; there are id, name"),
         ({"start": "yesterday"}, "--from yesterday: write earliest, latest, committed or a time"),
         ({"options": {"failOnDatLoss": "false"}}, "failOnDatLoss.*did you mean failOnDataLoss"),

@@ -1,6 +1,7 @@
 """`headwater configs`: describe, set, unset; of a topic, a broker or the whole cluster."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from headwater.client.admin import (
     ConfigResource,
     ConfigResourceType,
 )
+from headwater.client.errors import no_such_topic
 from headwater.config.broker import BrokerSettings
 from headwater.config.foreign import idle_key
 from headwater.config.keys import Mode, nearest
@@ -137,7 +139,8 @@ async def described(
     """Return the configs of a resource by name."""
     if resource.type is ConfigResourceType.BROKER and resource.name:
         await _require_broker(admin, int(resource.name))
-    return (await admin.describe_configs([resource], documentation=explain))[resource]
+    with _missing_topic(resource):
+        return (await admin.describe_configs([resource], documentation=explain))[resource]
 
 
 def require_known(
@@ -172,7 +175,19 @@ async def alter(
     edits += [ConfigChange(name, None, AlterConfigOp.DELETE) for name in unset]
     if resource.type is ConfigResourceType.BROKER and resource.name:
         await _require_broker(admin, int(resource.name))
-    await admin.alter_configs({resource: edits})
+    with _missing_topic(resource):
+        await admin.alter_configs({resource: edits})
+
+
+@contextmanager
+def _missing_topic(resource: ConfigResource) -> Iterator[None]:
+    """Let the error of a topic that does not exist say how to create it."""
+    try:
+        yield
+    except KafkaError as problem:
+        if problem.code is E.UNKNOWN_TOPIC_OR_PARTITION:
+            raise no_such_topic(resource.name) from None
+        raise
 
 
 async def _require_broker(admin: Admin, node_id: int) -> None:

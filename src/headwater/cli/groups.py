@@ -138,6 +138,11 @@ async def reset_offsets(
     places = [place for topic in topics for place in _places(topic)] if topics else None
     await _require_partitions(admin, places or [])
     changes = await admin.reset_group_offsets(name, to, places, dry_run=dry_run)
+    if all_topics and not changes:
+        raise KafkaError(
+            E.GROUP_ID_NOT_FOUND,
+            f"group '{name}' has no committed offsets: name the topics it should read with --topic",
+        )
     rows = [
         {
             "topic": change.partition.topic,
@@ -148,7 +153,7 @@ async def reset_offsets(
         for change in changes
     ]
     title = f"{name}: this would change" if dry_run else f"{name}: reset"
-    show(rows, as_json=as_json, title=title, nothing=f"{name}: no offsets are committed")
+    show(rows, as_json=as_json, title=title, nothing=f"{name}: nothing to reset")
 
 
 def _reset_to(targets: dict[str, object]) -> ResetTo:

@@ -180,12 +180,13 @@ def plan_ingest(
 
 
 def check_topic(connection: ConnectionSettings, topic: str) -> str:
-    """Return the topic's id; IngestError with the nearest name if it does not exist."""
+    """Return the topic's id; IngestError with the nearest name, or how to create it, if it does not exist."""
     with BlockingAdmin(**connection.client) as admin:
         there = admin.list_topics()
         if topic in there:
             return admin.describe_topics([topic])[topic].topic_id.hex()
-    raise IngestError(f"the topic {topic} does not exist{nearest(topic, dict.fromkeys(there))}")
+    hint = nearest(topic, there) or f"; create with: headwater topics create {topic}"
+    raise IngestError(f"the topic {topic} does not exist{hint}")
 
 
 def starting(start: str) -> dict[str, str]:
