@@ -25,7 +25,18 @@ _JVM_ENDED = (
 )
 """What a connection means that Py4J cannot open."""
 
+_MASTERS = ("local", "spark://", "yarn", "k8s://")
+
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def _known_master(ctx: click.Context, option: click.Parameter, url: str | None) -> str | None:
+    """Return a master that spark-submit accepts; else it is a usage error, before Java starts."""
+    if url is not None and not url.startswith(_MASTERS):
+        raise click.UsageError(
+            f"--master {url}: write local[2], spark://host:7077, yarn or k8s://host:443"
+        )
+    return url
 
 
 def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
@@ -39,6 +50,7 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--master",
             metavar="URL",
+            callback=_known_master,
             help="A Spark master: local[2], spark://host:7077, yarn, ...; by default that of "
             "spark-submit, or local[*].",
         ),

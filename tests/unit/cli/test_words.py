@@ -42,6 +42,20 @@ def run(*words: str) -> Result:
         (("produce", "t", "--key-separator", ""), "--key-separator is empty: write a text"),
         (("transactions", "abort", "t", "--start-offset", "1"), "t: write TOPIC:PARTITION"),
         (("transactions", "find-hanging", "t:x"), "t:x: write TOPIC:PARTITION"),
+        (
+            (
+                "pipeline",
+                "ingest",
+                "t",
+                "--to",
+                "delta:t",
+                "--schema",
+                "infer",
+                "--master",
+                "locl[2]",
+            ),
+            "--master locl[2]: write local[2], spark://host:7077",
+        ),
         (("archive", "audit", "/nowhere"), "/nowhere: there is no such folder or file"),
         (("--frob",), "No such option"),
         (
