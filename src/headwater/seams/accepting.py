@@ -8,6 +8,7 @@ there, few begin in one turn of the loop, and their steps run on threads (`seams
 import asyncio
 import errno
 import logging
+import os
 import socket
 import ssl
 from collections import deque
@@ -279,6 +280,9 @@ class _Greeting:
         self._wanted += size
         if there < self._wanted:
             self._wake_with(self._wanted)
+            broken = self.stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if broken:  # uvloop reports it once, even if there are bytes
+                self.drop(OSError(broken, os.strerror(broken)))
         else:
             self._begin()
 

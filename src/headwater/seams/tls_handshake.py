@@ -38,7 +38,6 @@ class Handshake:
         self._done = done
         self.set_up = False
         self._ended = False
-        self._stepping = False
         self._watching = False
         self._watching_room = False
         self._timer = loop.call_at(
@@ -47,9 +46,6 @@ class Handshake:
 
     def read(self) -> None:
         """Take what the peer has sent, and take the next step on a thread."""
-        if self._stepping:
-            self._stop_watching()
-            return
         try:
             received = self.stream.recv(_RECEIVED_AT_ONCE)
         except (BlockingIOError, InterruptedError):
@@ -61,7 +57,9 @@ class Handshake:
         if not received:
             self.drop(ConnectionResetError())
             return
-        self._stepping = True
+        # Nothing is read during a step. And uvloop reports a broken socket once, even if bytes were
+        # before the error: it does so again when it is asked again.
+        self._stop_watching()
         self.end.incoming.write(received)
         step = self._tasks.in_thread(self.end.tls.do_handshake, Lane.HANDSHAKE)
         step.add_done_callback(self._stepped)
@@ -74,8 +72,7 @@ class Handshake:
     def _finish(self, failure: Exception | None) -> None:
         self._ended = True
         self._timer.cancel()
-        if not self.set_up:  # else its transport goes on with the registration
-            self._stop_watching()
+        self._stop_watching()
         self._watch_room(wanted=False)
         self._done(self, failure)
 
@@ -83,7 +80,6 @@ class Handshake:
         failure = None if step.cancelled() else step.exception()
         if self._ended or step.cancelled():
             return
-        self._stepping = False
         self.unsent += self.end.outgoing.read()
         if isinstance(failure, ssl.SSLWantReadError):
             self._send()

@@ -22,6 +22,8 @@ PIECES_A_TURN = 16
 HIGH_WATER = 512 * 1024
 """Unsent bytes above which the protocol should pause."""
 LOW_WATER = HIGH_WATER // 4
+WATCH_AGAIN_S = 1.0
+"""How long after bytes came the loop is asked once more for an error of the socket."""
 SHUTDOWN_TIMEOUT_S = 2.0
 """How long a peer may take to read what is left and to answer the end of TLS."""
 
@@ -41,6 +43,7 @@ class TlsTransport(asyncio.Transport):
     """The transport of a protocol whose stream is encrypted."""
 
     __slots__ = (
+        "_again",
         "_backlog",
         "_closing",
         "_decrypt",
@@ -95,6 +98,7 @@ class TlsTransport(asyncio.Transport):
         self._reading = True
         self._watching = False
         self._watching_room = False
+        self._again: asyncio.TimerHandle | None = None
         # Whether received bytes are passed on in the next turn of the loop.
         self._due = False
         self._paused_writing = False
@@ -108,9 +112,12 @@ class TlsTransport(asyncio.Transport):
     def begin(self, protocol: asyncio.BufferedProtocol) -> None:
         """Serve the protocol; what came with the end of the handshake is passed on first."""
         self._protocol = protocol
-        self._watch()
-        self._send_waiting()
-        protocol.connection_made(self)
+        try:
+            self._watch()
+            self._send_waiting()
+            protocol.connection_made(self)
+        except Exception as failure:  # noqa: BLE001 - of the protocol; the loop goes on
+            self._fail(failure)
         if self._incoming.pending:
             self._pass_on_later()
 
@@ -198,7 +205,16 @@ class TlsTransport(asyncio.Transport):
             self._watching = True
             self._loop.add_reader(self._stream, self._readable)
 
+    def _watch_again(self) -> None:
+        """Find out about a broken socket, which uvloop reports once, even if it still has bytes."""
+        self._again = None
+        if self._watching:
+            self._loop.remove_reader(self._stream)
+            self._loop.add_reader(self._stream, self._readable)
+
     def _readable(self) -> None:
+        if self._again is None:
+            self._again = self._loop.call_later(WATCH_AGAIN_S, self._watch_again)
         if self._due:
             return
         if not (self._reading or self._closing):
@@ -232,7 +248,8 @@ class TlsTransport(asyncio.Transport):
 
     def _pass_on_due(self) -> None:
         self._due = False
-        self._pass_on()
+        if not self._lost:
+            self._pass_on()
 
     def _pass_on(self) -> None:
         """Decrypt what came, and fill the buffer of the protocol once."""
@@ -245,8 +262,7 @@ class TlsTransport(asyncio.Transport):
         except ssl.SSLError as failure:
             self._refuse(failure)
         except Exception as failure:  # noqa: BLE001 - of the protocol; the loop goes on
-            self._report(failure)
-            self._lose(failure)
+            self._fail(failure)
         if self._outgoing.pending and not self._watching_room:
             self._send_waiting()
 
@@ -383,7 +399,8 @@ class TlsTransport(asyncio.Transport):
                 self._stream.send(self._outgoing.read())
         self._lose(failure)
 
-    def _report(self, failure: Exception) -> None:
+    def _fail(self, failure: Exception) -> None:
+        """The protocol raised an exception: report it, and close the stream."""
         self._loop.call_exception_handler(
             {
                 "message": "internal error in a protocol over TLS",
@@ -392,13 +409,15 @@ class TlsTransport(asyncio.Transport):
                 "protocol": self._protocol,
             }
         )
+        self._lose(failure)
 
     def _lose(self, failure: Exception | None) -> None:
         if self._lost:
             return
         self._lost = self._closing = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._again, self._timer):
+            if timer is not None:
+                timer.cancel()
         if self._watching:
             self._loop.remove_reader(self._stream)
         if self._watching_room:

@@ -3,10 +3,12 @@
 import asyncio
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from headwater.seams import accepting
 from headwater.seams.accepting import HANDSHAKES_A_TURN, NotTlsError, TcpListener
@@ -77,7 +79,7 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
-def run(acceptor, scenario) -> None:
+def run(acceptor, scenario, run_loop=asyncio.run) -> None:
     async def serve() -> None:
         bound = socket.create_server(("127.0.0.1", 0))
         tasks = LoopTasks()
@@ -88,7 +90,7 @@ def run(acceptor, scenario) -> None:
             listener.close()
             tasks.close()
 
-    asyncio.run(serve())
+    run_loop(serve())
 
 
 def connect(listener, count: int = 1) -> list[socket.socket]:
@@ -180,3 +182,19 @@ def test_a_listener_that_closes_drops_peers_before_and_behind_their_first_messag
             peer.close()
 
     run(acceptor, scenario)
+
+
+def test_a_reset_behind_a_part_of_the_first_message_is_noticed_at_once(acceptor, stores) -> None:
+    """uvloop reports it once, and the bytes are looked at before the error."""
+
+    async def scenario(listener: TcpListener) -> None:
+        (peer,) = connect(listener)
+        await until(lambda: acceptor.peers)
+        peer.sendall(client_hello(stores)[:100])
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        await until(lambda: acceptor.peers[0].lost)
+        assert isinstance(acceptor.peers[0].lost[0], ConnectionResetError)
+
+    acceptor.setup_timeout_s = 1e6
+    run(acceptor, scenario, uvloop.run)

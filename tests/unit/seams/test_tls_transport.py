@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -11,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import uvloop
 
 from headwater.seams import tls_transport
 from headwater.seams.accepting import TcpListener
@@ -19,6 +21,7 @@ from headwater.seams.tls_transport import HIGH_WATER, PIECE, TlsTransport
 from headwater.testing.tls_stores import TlsStores
 
 LARGE = os.urandom(3 * 1024 * 1024)
+RESET = struct.pack("ii", 1, 0)
 Scenario = Callable[["Accepting", "Client"], Coroutine[Any, Any, None]]
 
 
@@ -89,6 +92,11 @@ class Client:
         if self.outgoing.pending:
             self.socket.sendall(self.outgoing.read())
 
+    def reset(self) -> None:
+        """Reset the connection: the server gets that together with what was sent last."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self.socket.close()
+
     async def until(self, call: Callable[[], Any]) -> Any:
         """Repeat a call of TLS with what the server sends until it has what it needs."""
         while True:
@@ -137,7 +145,7 @@ def stores(tmp_path_factory) -> TlsStores:
 
 
 @pytest.fixture(params=[ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2], ids=["1.3", "1.2"])
-def run(stores, request) -> Callable[[Scenario], None]:
+def serve(stores, request) -> Callable[[Scenario], Coroutine[Any, Any, None]]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.maximum_version = request.param
     tls.load_cert_chain(stores.broker_settings()["ssl.keystore.location"])
@@ -157,7 +165,18 @@ def run(stores, request) -> Callable[[Scenario], None]:
                 await until(lambda: accepting.peer.lost)
             tasks.close()
 
+    return serve
+
+
+@pytest.fixture
+def run(serve) -> Callable[[Scenario], None]:
     return lambda scenario: asyncio.run(serve(scenario))
+
+
+@pytest.fixture
+def run_uvloop(serve) -> Callable[[Scenario], None]:
+    """The loop of a broker, which reports a broken socket once."""
+    return lambda scenario: uvloop.run(serve(scenario))
 
 
 def test_steps_run_on_threads_and_what_comes_with_the_last_one_is_passed_on(
@@ -405,5 +424,74 @@ def test_a_handshake_ends_at_its_deadline_even_while_a_step_runs(run, monkeypatc
             await asyncio.sleep(0)
         assert peer.transport is None
         assert len(peer.lost) == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("part", [None, 10], ids=["whole", "a part of it"])
+def test_a_reset_behind_the_last_message_of_a_handshake_ends_it(run_uvloop, part) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.until(client.tls.do_handshake)
+        client.tls.write(b"first")
+        client.socket.sendall(client.outgoing.read()[:part])
+        client.reset()
+        await until(lambda: accepting.peer.lost)
+        assert isinstance(accepting.peer.lost[0], OSError)
+
+    run_uvloop(scenario)
+
+
+def test_a_reset_behind_bytes_that_nobody_answers_ends_the_stream(run_uvloop, monkeypatch) -> None:
+    monkeypatch.setattr(tls_transport, "WATCH_AGAIN_S", 0.01)
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        await until(lambda: accepting.peer.transport is not None)
+        await client.write(b"a part of a frame")
+        client.reset()
+        await until(lambda: accepting.peer.lost)
+        assert accepting.peer.received == b"a part of a frame"
+        assert isinstance(accepting.peer.lost[0], OSError)
+
+    run_uvloop(scenario)
+
+
+def test_a_reset_while_nothing_is_read_ends_the_stream_once_it_is(run_uvloop) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        peer = accepting.peer
+        await client.shake_hands()
+        await until(lambda: peer.transport is not None)
+        transport = peer.transport
+        assert transport is not None
+        transport.pause_reading()
+        await client.write(b"last")
+        client.reset()
+        await until(lambda: not transport._watching)
+        transport.resume_reading()
+        await until(lambda: peer.received)
+        assert peer.received == b"last"
+        transport._watch_again()
+        await until(lambda: peer.lost)
+
+    run_uvloop(scenario)
+
+
+def test_a_protocol_that_fails_when_it_is_connected_loses_its_connection(run, monkeypatch) -> None:
+    failure = ValueError("a bug")
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        reported = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+
+        def fail(transport: asyncio.BaseTransport) -> None:
+            raise failure
+
+        monkeypatch.setattr(accepting.peer, "connection_made", fail)
+        await client.shake_hands()
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await client.read(1)
+        await until(lambda: accepting.peer.lost)
+        assert accepting.peer.lost == reported == [failure]
 
     run(scenario)
