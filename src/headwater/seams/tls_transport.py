@@ -10,11 +10,19 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable
+from struct import Struct
 from typing import Any
 
 Buffer = bytes | bytearray | memoryview
 
 RECEIVED_AT_ONCE = 256 * 1024
+HEADER = 5
+"""Bytes in front of a record: its type, its version, its size."""
+LONGEST_RECORD = HEADER + 16 * 1024 + 2048
+RECORDS_A_TURN = 100
+"""How many are decrypted in one turn of the loop: small ones take as long as large ones."""
+MOST_BARREN = 32
+"""How many in a row may be without content: each one may change the keys, which takes long."""
 PIECE = 7 * 16 * 1024
 """How much is encrypted before it is sent: whole records, in less memory than malloc gives back."""
 PIECES_A_TURN = 16
@@ -25,7 +33,9 @@ LOW_WATER = HIGH_WATER // 4
 WATCH_AGAIN_S = 1.0
 """How long after bytes came the loop is asked once more for an error of the socket."""
 SHUTDOWN_TIMEOUT_S = 2.0
-"""How long a peer may take to read what is left and to answer the end of TLS."""
+"""How long a peer may take to read more of what is left, and then to close its side."""
+
+_size_at = Struct(">3xH").unpack_from
 
 
 class TlsEnd:
@@ -45,6 +55,7 @@ class TlsTransport(asyncio.Transport):
     __slots__ = (
         "_again",
         "_backlog",
+        "_barren",
         "_closing",
         "_decrypt",
         "_due",
@@ -54,11 +65,13 @@ class TlsTransport(asyncio.Transport):
         "_loop",
         "_lost",
         "_outgoing",
+        "_partly",
         "_paused_writing",
         "_peer_gone",
         "_pending",
         "_protocol",
         "_reading",
+        "_rest",
         "_said_end",
         "_scratch",
         "_size",
@@ -99,6 +112,11 @@ class TlsTransport(asyncio.Transport):
         self._watching = False
         self._watching_room = False
         self._again: asyncio.TimerHandle | None = None
+        # Received and not decrypted, from the start of a record; whether the last record is not
+        # passed on whole; how many in a row had no content.
+        self._rest: Buffer = b""
+        self._partly = False
+        self._barren = 0
         # Whether received bytes are passed on in the next turn of the loop.
         self._due = False
         self._paused_writing = False
@@ -115,10 +133,12 @@ class TlsTransport(asyncio.Transport):
         try:
             self._watch()
             self._send_waiting()
-            protocol.connection_made(self)
+            if not self._lost:
+                protocol.connection_made(self)
         except Exception as failure:  # noqa: BLE001 - of the protocol; the loop goes on
             self._fail(failure)
-        if self._incoming.pending:
+        self._rest = self._incoming.read()
+        if self._rest:
             self._pass_on_later()
 
     # -- what protocols call
@@ -150,7 +170,7 @@ class TlsTransport(asyncio.Transport):
             return
         self._reading = True
         self._watch()
-        if self._incoming.pending or self._pending():
+        if self._rest or self._partly:
             self._pass_on_later()
 
     def get_write_buffer_size(self) -> int:
@@ -184,15 +204,15 @@ class TlsTransport(asyncio.Transport):
             self._queue(*list_of_data)
 
     def close(self) -> None:
-        """Send what was written and the end of TLS; wait for that of the peer, but not for long."""
+        """Send what was written and the end of TLS; wait for the peer's, but not for long."""
         if self._closing:
             return
         self._closing = True
-        self._timer = self._loop.call_later(
-            SHUTDOWN_TIMEOUT_S, self._lose, TimeoutError("the end of TLS took too long")
-        )
+        self._rest = b""
         self._watch()
         self._send_waiting()
+        if not self._lost:
+            self._expired(-1)
 
     def abort(self) -> None:
         """Close at once."""
@@ -221,16 +241,23 @@ class TlsTransport(asyncio.Transport):
             self._watching = False
             self._loop.remove_reader(self._stream)
             return
+        scratch, rest = self._scratch, self._rest
+        kept = len(rest)
         try:
-            count = self._stream.recv_into(self._scratch)
+            count = self._stream.recv_into(scratch[kept:] if kept else scratch)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as failure:
             self._lose(failure)
             return
         if count:
-            self._incoming.write(self._scratch[:count])
-            self._pass_on()
+            if not self._closing:
+                if kept:
+                    scratch[:kept] = rest
+                self._rest = scratch[: kept + count]
+                self._pass_on()
+                if self._rest:  # other streams use the same memory
+                    self._rest = memoryview(bytes(self._rest))
             return
         self._peer_gone = True
         self._watching = False
@@ -250,53 +277,63 @@ class TlsTransport(asyncio.Transport):
         self._due = False
         if not self._lost:
             self._pass_on()
+            if not self._due:  # a part of a record must not keep what was received with it
+                self._rest = bytes(self._rest)
 
     def _pass_on(self) -> None:
         """Decrypt what came, and fill the buffer of the protocol once."""
         try:
-            if self._closing:
-                while not self._lost and self._discard():
-                    pass
-            elif self._reading and self._fill():
+            if self._reading and not self._closing and self._fill():
                 self._pass_on_later()
         except ssl.SSLError as failure:
             self._refuse(failure)
         except Exception as failure:  # noqa: BLE001 - of the protocol; the loop goes on
             self._fail(failure)
-        if self._outgoing.pending and not self._watching_room:
+        if self._outgoing.pending > PIECE:
+            self._lose(ConnectionError("the peer asks for new keys and reads none"))
+        elif self._outgoing.pending and not (self._watching_room or self._lost):
             self._send_waiting()
 
     def _fill(self) -> bool:
-        """Fill the buffer of the protocol; return whether there may be more."""
-        decrypt, incoming = self._decrypt, self._incoming
+        """Fill the buffer of the protocol; return whether there may be more.
+
+        OpenSSL gets one record at a time: among many without content, it would not return.
+        """
+        decrypt, feed, rest = self._decrypt, self._incoming.write, self._rest
+        at, end = 0, len(rest)
         room: memoryview = self._protocol.get_buffer(-1)
         left = size = len(room)
-        count = -1
-        try:
-            while left:
+        records, count = RECORDS_A_TURN, -1
+        if self._partly:
+            left -= decrypt(left, room)
+        while left and records and end - at >= HEADER:
+            stop = at + HEADER + _size_at(rest, at)[0]
+            if stop > end:
+                if stop - at <= LONGEST_RECORD:
+                    break  # the rest of the record is under way
+                stop = end  # OpenSSL says what is wrong with it
+            feed(rest[at:stop])
+            at = stop
+            records -= 1
+            try:
                 count = decrypt(left, room[size - left :] if left < size else room)
-                left -= count
-                if not count or not incoming.pending:
-                    break
-        except ssl.SSLWantReadError:
-            pass  # the rest of a record is under way
+            except ssl.SSLWantReadError:
+                self._barren += 1
+                if self._barren > MOST_BARREN:
+                    self._lose(ConnectionError("the peer sends too many records without content"))
+                    return False
+                continue
+            self._barren = 0
+            left -= count
+            if not count:
+                break
+        self._rest = rest[at:] if at < end else b""
+        self._partly = not left and self._pending() > 0
         if left < size and not self._lost:
             self._protocol.buffer_updated(size - left)
         if not count and not self._closing:
             self._ended()
-        return size > left == 0 and (incoming.pending > 0 or self._pending() > 0)
-
-    def _discard(self) -> bool:
-        """Drop what the peer sent before it knew of the end; return False if nothing is left."""
-        try:
-            count = self._decrypt(len(self._scratch), self._scratch)
-        except ssl.SSLWantReadError:
-            return False
-        except ssl.SSLZeroReturnError:
-            count = 0
-        if not count and self._said_end:
-            self._lose(None)
-        return count > 0
+        return not (left and records)
 
     def _ended(self) -> None:
         """The peer sends nothing more."""
@@ -373,24 +410,27 @@ class TlsTransport(asyncio.Transport):
     # -- the end
 
     def _finish(self) -> None:
-        """Send the end of TLS; the stream is closed once the peer has sent its own."""
-        if self._peer_gone:
-            self._lose(None)
-        if self._lost or self._said_end:
+        """Send the end of TLS, then that of the stream; the peer closes its side."""
+        if self._said_end or self._peer_gone:
+            if self._peer_gone:
+                self._lose(None)
+            else:
+                with contextlib.suppress(OSError):
+                    self._stream.shutdown(socket.SHUT_WR)
             return
-        try:
-            while (self._incoming.pending or self._pending()) and self._discard():
-                pass
-            self._said_end = True
+        self._said_end = True
+        with contextlib.suppress(ssl.SSLError):  # the end of the peer has not come
             self._end.tls.unwrap()
-        except ssl.SSLWantReadError:
-            self._send_waiting()
-        except ssl.SSLError as failure:
-            self._lose(failure)
+            self._peer_gone = True
+        self._send_waiting()
+
+    def _expired(self, before: int) -> None:
+        """Close the stream of a peer that has read nothing, or has not closed its side."""
+        left = self.get_write_buffer_size()
+        if left == before:
+            self._lose(TimeoutError("the end of TLS took too long"))
         else:
-            with contextlib.suppress(OSError):
-                self._stream.send(self._outgoing.read())
-            self._lose(None)
+            self._timer = self._loop.call_later(SHUTDOWN_TIMEOUT_S, self._expired, left)
 
     def _refuse(self, failure: ssl.SSLError) -> None:
         """Tell the peer why the stream ends."""

@@ -1,6 +1,7 @@
 """Streams with TLS: order, back-pressure, and how they end."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +19,15 @@ import uvloop
 from headwater.seams import tls_transport
 from headwater.seams.accepting import TcpListener
 from headwater.seams.tasks import LoopTasks
-from headwater.seams.tls_transport import HIGH_WATER, PIECE, TlsTransport
+from headwater.seams.tls_transport import (
+    HIGH_WATER,
+    MOST_BARREN,
+    PIECE,
+    RECORDS_A_TURN,
+    TlsTransport,
+)
 from headwater.testing.tls_stores import TlsStores
+from tests.unit.seams.raw_records import RawRecords
 
 LARGE = os.urandom(3 * 1024 * 1024)
 RESET = struct.pack("ii", 1, 0)
@@ -80,8 +89,10 @@ class Accepting:
 class Client:
     """The other end, which does only what the test asks for."""
 
-    def __init__(self, stores: TlsStores, port: int) -> None:
+    def __init__(self, stores: TlsStores, port: int, keys: Path | None = None) -> None:
         context = ssl.create_default_context(cafile=str(stores.authority.certificate))
+        if keys is not None:
+            context.keylog_filename = str(keys)
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setblocking(False)
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -145,7 +156,7 @@ def stores(tmp_path_factory) -> TlsStores:
 
 
 @pytest.fixture(params=[ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2], ids=["1.3", "1.2"])
-def serve(stores, request) -> Callable[[Scenario], Coroutine[Any, Any, None]]:
+def serve(stores, request, tmp_path) -> Callable[[Scenario], Coroutine[Any, Any, None]]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.maximum_version = request.param
     tls.load_cert_chain(stores.broker_settings()["ssl.keystore.location"])
@@ -154,7 +165,7 @@ def serve(stores, request) -> Callable[[Scenario], Coroutine[Any, Any, None]]:
         tasks = LoopTasks()
         accepting = Accepting(tls)
         listener = TcpListener(socket.create_server(("127.0.0.1", 0)), accepting, 10, tasks)
-        client = Client(stores, listener.port)
+        client = Client(stores, listener.port, tmp_path / "keys")
         try:
             await scenario(accepting, client)
         finally:
@@ -166,6 +177,9 @@ def serve(stores, request) -> Callable[[Scenario], Coroutine[Any, Any, None]]:
             tasks.close()
 
     return serve
+
+
+only_1_3 = pytest.mark.parametrize("serve", [ssl.TLSVersion.TLSv1_3], ids=["1.3"], indirect=True)
 
 
 @pytest.fixture
@@ -295,11 +309,11 @@ def test_close_sends_what_was_written_and_the_end(run) -> None:
         peer.transport.write(b"too late")
         assert peer.transport.is_closing()
         await client.write(b"nobody reads this")
+        client.socket.sendall(b"nor this, which is not TLS")
         assert await client.read(len(LARGE)) == LARGE
         assert await client.until(lambda: client.tls.read(1)) == b""
-        assert not peer.lost, "it waits for the end of the peer"
-        await client.until(client.tls.unwrap)
-        client.flush()
+        assert not peer.lost, "it waits for the peer"
+        client.socket.close()
         await until(lambda: peer.lost)
         assert peer.lost == [None]
         assert not peer.received
@@ -493,5 +507,112 @@ def test_a_protocol_that_fails_when_it_is_connected_loses_its_connection(run, mo
             await client.read(1)
         await until(lambda: accepting.peer.lost)
         assert accepting.peer.lost == reported == [failure]
+
+    run(scenario)
+
+
+def test_a_slow_reader_gets_all_that_was_written_before_the_close(run, monkeypatch) -> None:
+    """It has as long as it reads, not the time of one answer for all of it."""
+    expired = TlsTransport._expired
+    monkeypatch.setattr(tls_transport, "SHUTDOWN_TIMEOUT_S", 3600)
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        peer = accepting.peer
+        await client.shake_hands()
+        await until(lambda: peer.transport is not None)
+        transport = peer.transport
+        assert transport is not None
+        received = b""
+        while not transport.get_write_buffer_size():
+            transport.write(LARGE)
+            received += LARGE
+        transport.close()
+        wanted, received = received, b""
+        while len(received) < len(wanted):
+            left = transport.get_write_buffer_size()
+            received += await client.read(min(len(LARGE) // 3, len(wanted) - len(received)))
+            if transport.get_write_buffer_size() < left:
+                expired(transport, left)
+                assert not transport._lost
+        assert received == wanted
+        expired(transport, 0)
+        await until(lambda: peer.lost)
+        assert isinstance(peer.lost[0], TimeoutError)
+
+    run(scenario)
+
+
+@only_1_3
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_peer_that_only_changes_keys_is_closed_soon(run, tmp_path, answered) -> None:
+    """Each change takes as long as the content of a record; OpenSSL would take all in one call."""
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        raw = RawRecords(tmp_path / "keys")
+        few = b"".join(raw.key_update(answered=answered) for _ in range(MOST_BARREN))
+        few += raw.record(b"content")
+        client.socket.sendall(few)
+        await until(lambda: accepting.peer.received == b"content")
+        assert not accepting.peer.lost
+        client.socket.sendall(
+            b"".join(raw.key_update(answered=answered) for _ in range(MOST_BARREN + 1))
+        )
+        await until(lambda: accepting.peer.lost)
+        assert isinstance(accepting.peer.lost[0], ConnectionError)
+
+    run(scenario)
+
+
+@only_1_3
+def test_small_records_leave_turns_to_others(run, tmp_path) -> None:
+    sizes = []
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        peer = accepting.peer
+        await client.shake_hands()
+        await until(lambda: peer.transport is not None)
+        raw = RawRecords(tmp_path / "keys")
+        content = LARGE[: 5 * RECORDS_A_TURN]
+        records = b"".join(
+            raw.record(bytes([byte])) + raw.key_update(answered=False) for byte in content
+        )
+        updated = peer.buffer_updated
+        peer.buffer_updated = lambda nbytes: (sizes.append(nbytes), updated(nbytes))[1]
+        client.socket.sendall(records[:-7])
+        await until(lambda: len(peer.received) == len(content))
+        assert peer.received == content
+        assert max(sizes) <= RECORDS_A_TURN
+        transport = peer.transport
+        assert transport is not None
+        assert len(transport._rest) == 20, "the start of the last record"
+        client.socket.sendall(records[-7:] + raw.record(b"last"))
+        await until(lambda: peer.received == content + b"last")
+        assert not transport._rest
+
+    run(scenario)
+
+
+@only_1_3
+def test_answers_of_key_changes_that_are_not_read_do_not_pile_up(
+    run, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(tls_transport, "PIECE", 1000)
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        peer = accepting.peer
+        await client.shake_hands()
+        await until(lambda: peer.transport is not None)
+        transport = peer.transport
+        assert transport is not None
+        raw = RawRecords(tmp_path / "keys")
+        while not transport._watching_room:
+            transport.write(LARGE)
+        while not peer.lost:
+            with contextlib.suppress(ConnectionError):
+                client.socket.send(raw.key_update(answered=True) + raw.record(b"x"))
+            await asyncio.sleep(0)
+            assert transport._outgoing.pending <= 2000
+        assert isinstance(peer.lost[0], ConnectionError)
 
     run(scenario)
