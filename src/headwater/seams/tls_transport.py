@@ -145,11 +145,13 @@ class TlsTransport(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """The peer's address, the socket, the object of TLS."""
+        if name == "socket":
+            return self._stream
+        if self._lost:
+            return default
         if name == "peername":
             with contextlib.suppress(OSError):
                 return self._stream.getpeername()
-        elif name == "socket":
-            return self._stream
         elif name == "ssl_object":
             return self._end.tls
         elif name == "sslcontext":
@@ -465,4 +467,11 @@ class TlsTransport(asyncio.Transport):
         self._stream.close()
         self._backlog.clear()
         self._size, self._unsent = 0, b""
-        self._loop.call_soon(self._protocol.connection_lost, failure)
+        self._loop.call_soon(self._tell_lost, failure)
+
+    def _tell_lost(self, failure: Exception | None) -> None:
+        """Let go of the protocol, which refers to this object, and of the memory of TLS."""
+        protocol, self._rest = self._protocol, b""
+        del self._protocol, self._end, self._incoming, self._outgoing
+        del self._decrypt, self._encrypt, self._pending
+        protocol.connection_lost(failure)

@@ -612,7 +612,7 @@ def test_answers_of_key_changes_that_are_not_read_do_not_pile_up(
             with contextlib.suppress(ConnectionError):
                 client.socket.send(raw.key_update(answered=True) + raw.record(b"x"))
             await asyncio.sleep(0)
-            assert transport._outgoing.pending <= 2000
+            assert transport._lost or transport._outgoing.pending <= 2000
         assert isinstance(peer.lost[0], ConnectionError)
 
     run(scenario)
