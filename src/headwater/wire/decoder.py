@@ -21,6 +21,7 @@ from headwater.wire.fields import (
     WireType,
 )
 from headwater.wire.primitives import (
+    LONGEST_STRING,
     MAX_TAGS,
     NO_ITEMS,
     Buffer,
@@ -32,6 +33,7 @@ from headwater.wire.primitives import (
     is_null,
     read_uvarint,
     skip_tags,
+    too_long,
     too_many,
 )
 from headwater.wire.schema import Struct
@@ -50,6 +52,7 @@ _SCOPE: dict[str, Any] = {
     "skip": skip_tags,
     "cut": cut_short,
     "many": too_many,
+    "long": too_long,
     "beyond": beyond_limit,
     "null": is_null,
     "nothing": NO_ITEMS,
@@ -158,7 +161,7 @@ class _Decoder:
             if isinstance(kind, Array):
                 self.items(kind, found, f"{length} - 1" if compact else length, what, compact)
             else:
-                self.sized(kind, found, f"{length} - 1" if compact else length, what)
+                self.sized(kind, found, length, what, compact)
         with self.source.block("else:"):
             self.source.line(f"{found} = None" if nullable else f"raise null({what!r})")
         return found
@@ -175,10 +178,13 @@ class _Decoder:
             self.source.line(f"{length}, pos = finish(buf, pos, {length})")
         return length
 
-    def sized(self, kind: Sized, found: str, length: str, what: str) -> None:
+    def sized(self, kind: Sized, found: str, length: str, what: str, compact: bool) -> None:
         source = self.source
         stop = source.name("stop")
-        source.line(f"{stop} = pos + {length}")
+        if compact and kind is STRING:
+            with source.block(f"if {length} > {LONGEST_STRING + 1}:"):
+                source.line(f"raise long({what!r}, {length} - 1)")
+        source.line(f"{stop} = pos + {length}{' - 1' if compact else ''}")
         with source.block(f"if {stop} > end:"):
             source.line(f"raise cut({what!r}, {stop}, end)")
         source.line(f"{found} = {_SLICES[kind].format(f'[pos:{stop}]')}")

@@ -9,12 +9,14 @@ from typing import Any, TypeVar, cast
 
 from headwater.wire.fields import BYTES, RECORDS, STRING, Array, Field, Fixed, Nested, WireType
 from headwater.wire.primitives import (
+    LONGEST_STRING,
     MAX_TAGS,
     Buffer,
     WireError,
     cut_short,
     is_null,
     read_uvarint,
+    too_long,
     too_many,
     uvarint,
 )
@@ -174,6 +176,8 @@ class _Reader(_Walk):
             return None
         if isinstance(kind, Array):
             return self.items(kind, length, compact)
+        if kind is STRING and length > LONGEST_STRING:
+            raise too_long("a string", length)
         content = self.view[self.pos : self.pos + self.room(kind.name, length)]
         self.pos += length
         if kind is RECORDS:

@@ -68,6 +68,8 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+LONGEST_STRING = 0x7FFF
+"""Bytes of a string, whatever the length before it can say; bytes and records may be longer."""
 MAX_TAGS = 64
 """No message has more tagged fields; skipping millions of them would hold the loop for seconds
 (CVE-2026-111115)."""
@@ -103,6 +105,11 @@ def beyond_limit(what: str, limit: int) -> WireError:
 def cut_short(what: str, need: int, end: int) -> WireError:
     """Return the error for a value that reaches past the end."""
     return WireError(f"{what}: cut short, {need - end} bytes are missing")
+
+
+def too_long(what: str, size: int) -> WireError:
+    """Return the error for a string of more bytes than Kafka writes."""
+    return WireError(f"{what}: a string of {size} bytes, at most {LONGEST_STRING} are allowed")
 
 
 def is_null(what: str) -> WireError:

@@ -63,6 +63,14 @@ def test_of_a_long_name_of_a_client_the_metrics_repeat_the_beginning(live):
         assert known == ("n" * 64, "1")
 
 
+@pytest.mark.parametrize("name", ["", "a!", "a" * 9000 + "!", "a.", "-a", "a-", "a\n"])
+def test_a_name_of_a_client_that_is_none_is_refused(client, name):
+    for software in ({"client_software_name": name}, {"client_software_version": name}):
+        texts = {"client_software_name": "a-b.c", "client_software_version": "1", **software}
+        answer = client.ask(ApiVersionsRequest(**texts), ApiVersionsResponse, 3)
+        assert answer.error_code == E.INVALID_REQUEST
+
+
 # -- ListOffsets
 
 

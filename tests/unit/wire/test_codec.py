@@ -12,7 +12,9 @@ from headwater.wire.messages.groups import HeartbeatRequest, JoinGroupResponse
 from headwater.wire.messages.internal import OffsetCommitValue
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
+from headwater.wire.messages.sasl import SaslAuthenticateRequest
 from headwater.wire.messages.topics import DeleteTopicsRequest
+from headwater.wire.primitives import LONGEST_STRING
 from tests.unit.wire.samples import VERSIONS, sample
 
 
@@ -325,6 +327,36 @@ def test_a_count_that_the_bytes_cannot_hold_makes_nothing(kind, version, data):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100_000
+
+
+@pytest.mark.parametrize(
+    ("make", "version"),
+    [
+        (lambda text: DeleteTopicsRequest(topic_names=[text]), 4),
+        (lambda text: HeartbeatRequest(group_instance_id=text), 4),
+        (lambda text: MetadataResponse(cluster_id=text), 9),
+    ],
+    ids=["an item", "nullable", "a field"],
+)
+def test_a_compact_string_is_as_long_as_a_classic_one(make, version):
+    """Kafka refuses longer ones, whose work would hold the loop."""
+    longest, longer = make("x" * LONGEST_STRING), make("x" * (LONGEST_STRING + 1))
+    kind = type(longest)
+    data = codec.encode_bytes(longest, version)
+    assert codec.decode(kind, version, data)[0] == longest
+    assert interpreter.decode(kind, version, data)[0] == longest
+    data = codec.encode_bytes(longer, version)
+    for decode in (codec.decode, interpreter.decode):
+        with pytest.raises(WireError, match="a string of 32768 bytes"):
+            decode(kind, version, data)
+
+
+def test_bytes_and_records_may_be_longer_than_strings():
+    data = codec.encode_bytes(produce(bytes(LONGEST_STRING + 1)), 9)
+    assert len(records_of(codec.decode(ProduceRequest, 9, data)[0])) == LONGEST_STRING + 1
+    token = SaslAuthenticateRequest(auth_bytes=bytes(LONGEST_STRING + 1))
+    data = codec.encode_bytes(token, 2)
+    assert codec.decode(SaslAuthenticateRequest, 2, data)[0] == token
 
 
 def test_a_length_below_null_counts_as_null():

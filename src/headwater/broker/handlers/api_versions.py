@@ -18,7 +18,8 @@ FEATURES_EPOCH = 0
 """Features change with the version of the broker alone."""
 MOST_LETTERS = 64
 """Of a client's name or version, which the metrics repeat."""
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?\Z")
+_SOFTWARE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]*+(?<![.-])\Z")
+"""Without a step back, however long the text is."""
 
 
 def _version(key: int, versions: Versions) -> ApiVersionsResponse.ApiVersion:
