@@ -357,9 +357,13 @@ class Housekeeping:
         for tls in self._context.listener_tls.values():
             try:
                 fresh = await self._tasks.in_thread(partial(tls.read_if_changed, settings))
-            except ConfigError as problem:
-                log.error("a changed key store is not used: %s", problem.message)
+            except (ConfigError, OSError) as problem:
+                why = problem.message if isinstance(problem, ConfigError) else str(problem)
+                if tls.refused != why:
+                    log.error("a changed key store is not used: %s", why)
+                tls.refused = why
                 continue
+            tls.refused = ""
             if fresh is not None:
                 tls.store = fresh
                 log.info(

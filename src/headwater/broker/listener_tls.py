@@ -62,6 +62,8 @@ class ListenerTls:
             str(settings.of_listener(listener.name, "ssl.principal.mapping.rules"))
         )
         self._seen = self._signature(settings)
+        self.refused = ""
+        """Why the changed key store is not used; it is read again, as time or rights may help."""
         self.store = self._read(settings)
 
     @property
@@ -74,14 +76,13 @@ class ListenerTls:
         return self.store.server
 
     def read_if_changed(self, settings: BrokerSettings) -> KeyStore | None:
-        """Return the new stores; None if neither settings nor files changed since the last call.
+        """Return the new stores; None if neither settings nor files differ from those in use.
 
         Raises ConfigError if they cannot replace the old ones. Reads files: for a thread.
         """
         signature = self._signature(settings)
         if signature == self._seen:
             return None
-        self._seen = signature
         fresh = self._read(settings)
         old, new = self.store.certificate, fresh.certificate
         is_other = self.store.der != fresh.der
@@ -104,6 +105,7 @@ class ListenerTls:
                 f"it lacks {', '.join(sorted(map(shown_name, old.names - new.names)))}; "
                 "ssl.allow.san.changes=true accepts that"
             )
+        self._seen = signature
         return fresh
 
     def principal_of(self, der: bytes | None) -> Principal | None:
