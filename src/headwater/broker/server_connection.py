@@ -492,4 +492,5 @@ class SaslServerConnection(ServerConnection):
     def buffer_updated(self, nbytes: int) -> None:
         """End a session that is over before its client is served: the timer may be late."""
         self.session_end.catch_up()
-        super().buffer_updated(nbytes)
+        if not self.gone:
+            super().buffer_updated(nbytes)

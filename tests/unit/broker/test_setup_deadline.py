@@ -105,3 +105,15 @@ def test_who_has_authenticated_in_time_stays(now, accepted, reports):
     now.pass_ms(100 * LIMIT_MS)
     assert not transport.aborted
     assert reports == []
+
+
+def test_what_comes_after_the_end_of_the_time_is_not_read(now, accepted, reports):
+    """After a pause of the process, the loop reads before it runs timers."""
+    transport = Transport()
+    accepted.connection_made(transport)
+    now._now_ms += LIMIT_MS
+    frame = bytes(12)
+    accepted.get_buffer(-1)[: len(frame)] = frame
+    accepted.buffer_updated(len(frame))
+    assert transport.aborted
+    assert len(reports) == 1
