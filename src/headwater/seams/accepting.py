@@ -3,6 +3,7 @@
 A connection is handed to its owner when it is accepted, before TLS: limits and deadlines count peers
 that never finish their handshake. A handshake begins only when the peer's whole first message is
 there, few begin in one turn of the loop, and their steps run on threads (`seams/tls_handshake.py`).
+If the threads cannot keep up, the others wait in the kernel.
 """
 
 import asyncio
@@ -21,6 +22,11 @@ from headwater.seams.tls_transport import RECEIVED_AT_ONCE, TlsTransport
 
 ACCEPTS_A_TURN = 32
 HANDSHAKES_A_TURN = 4
+STEPS_AT_ONCE = 64
+"""How many steps of handshakes may wait for threads when one more handshake begins."""
+STEPS_PAUSE_S = 0.01
+HALF_OPEN = 1024
+"""How many handshakes may be under way: each has tens of KiB, which count in no budget."""
 NO_DESCRIPTORS_PAUSE_S = 1.0
 RECORD_HEADER = 5
 """Bytes in front of a record of TLS: its type, its version, its size."""
@@ -177,7 +183,8 @@ class TcpListener:
 
     def _start_some(self) -> None:
         self._starting = False
-        for _ in range(min(HANDSHAKES_A_TURN, len(self._ready))):
+        steps = sum(handshake.stepping for handshake in self._handshakes)
+        for _ in range(min(HANDSHAKES_A_TURN, len(self._ready), max(0, STEPS_AT_ONCE - steps))):
             greeting = self._ready.popleft()
             context = self._acceptor.tls
             if context is None or greeting.deadline_s <= self._loop.time():
@@ -186,9 +193,14 @@ class TcpListener:
                 self._begin_handshake(greeting, context)
         if self._ready:
             self._starting = True
-            self._loop.call_soon(self._start_some)
+            if steps < STEPS_AT_ONCE:
+                self._loop.call_soon(self._start_some)
+            else:
+                self._loop.call_later(STEPS_PAUSE_S, self._start_some)
 
     def _begin_handshake(self, greeting: "_Greeting", context: ssl.SSLContext) -> None:
+        if len(self._handshakes) >= HALF_OPEN:
+            self._drop_oldest()
         handshake = Handshake(
             self._loop,
             greeting.stream,
@@ -199,6 +211,13 @@ class TcpListener:
         )
         self._handshakes[handshake] = cast(asyncio.BufferedProtocol, greeting.protocol)
         handshake.read()
+
+    def _drop_oldest(self) -> None:
+        """Drop the handshake that has waited longest for its peer: others answer at once."""
+        for handshake in self._handshakes:
+            if not handshake.stepping:
+                handshake.drop(ConnectionError("the TLS handshake was slow, and too many began"))
+                return
 
     def _handshake_ended(self, handshake: Handshake, failure: Exception | None) -> None:
         protocol, stream = self._handshakes.pop(handshake), handshake.stream

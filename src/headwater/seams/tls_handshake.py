@@ -38,6 +38,7 @@ class Handshake:
         self._done = done
         self.set_up = False
         self._ended = False
+        self._step: asyncio.Future[None] | None = None
         self._watching = False
         self._watching_room = False
         self._timer = loop.call_at(
@@ -61,12 +62,19 @@ class Handshake:
         # before the error: it does so again when it is asked again.
         self._stop_watching()
         self.end.incoming.write(received)
-        step = self._tasks.in_thread(self.end.tls.do_handshake, Lane.HANDSHAKE)
-        step.add_done_callback(self._stepped)
+        self._step = self._tasks.in_thread(self.end.tls.do_handshake, Lane.HANDSHAKE)
+        self._step.add_done_callback(self._stepped)
+
+    @property
+    def stepping(self) -> bool:
+        """Whether a step waits for a thread or is on one; else the peer has to send more."""
+        return self._step is not None
 
     def drop(self, failure: Exception | None) -> None:
-        """Give up, and report why; the outcome of a step that is on a thread is ignored."""
+        """Give up, and report why; a step that waits for a thread is never taken."""
         if not self._ended:
+            if self._step is not None:
+                self._step.cancel()
             self._finish(failure)
 
     def _finish(self, failure: Exception | None) -> None:
@@ -80,6 +88,7 @@ class Handshake:
         failure = None if step.cancelled() else step.exception()
         if self._ended or step.cancelled():
             return
+        self._step = None
         self.unsent += self.end.outgoing.read()
         if isinstance(failure, ssl.SSLWantReadError):
             self._send()

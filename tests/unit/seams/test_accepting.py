@@ -12,7 +12,7 @@ import uvloop
 
 from headwater.seams import accepting
 from headwater.seams.accepting import HANDSHAKES_A_TURN, NotTlsError, TcpListener
-from headwater.seams.tasks import LoopTasks
+from headwater.seams.tasks import Lane, LoopTasks
 from headwater.testing.tls_stores import TlsStores
 
 PEERS = 20
@@ -79,10 +79,10 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
-def run(acceptor, scenario, run_loop=asyncio.run) -> None:
+def run(acceptor, scenario, run_loop=asyncio.run, tasks_of=LoopTasks) -> None:
     async def serve() -> None:
         bound = socket.create_server(("127.0.0.1", 0))
-        tasks = LoopTasks()
+        tasks = tasks_of()
         listener = TcpListener(bound, acceptor, PEERS, tasks)
         try:
             await scenario(listener)
@@ -91,6 +91,23 @@ def run(acceptor, scenario, run_loop=asyncio.run) -> None:
             tasks.close()
 
     run_loop(serve())
+
+
+class HeldTasks(LoopTasks):
+    """Takes no step before it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_step = False
+        self.steps: list[asyncio.Future[None]] = []
+
+    def in_thread(self, call, lane=Lane.HANDSHAKE):
+        async def wait() -> None:
+            await until(lambda: self.may_step)
+            call()
+
+        self.steps.append(asyncio.ensure_future(wait()))
+        return self.steps[-1]
 
 
 def connect(listener, count: int = 1) -> list[socket.socket]:
@@ -198,3 +215,64 @@ def test_a_reset_behind_a_part_of_the_first_message_is_noticed_at_once(acceptor,
 
     acceptor.setup_timeout_s = 1e6
     run(acceptor, scenario, uvloop.run)
+
+
+def test_few_handshakes_begin_while_their_steps_wait_for_threads(
+    acceptor, stores, monkeypatch
+) -> None:
+    monkeypatch.setattr(accepting, "STEPS_AT_ONCE", 5)
+
+    async def scenario(listener: TcpListener) -> None:
+        tasks = listener._tasks
+        peers = connect(listener, PEERS)
+        for peer in peers:
+            peer.sendall(client_hello(stores))
+        await until(lambda: len(listener._ready) + len(listener._handshakes) == PEERS)
+        await until(lambda: len(listener._handshakes) == 5)
+        for _ in range(20):
+            listener._start_some()
+        assert len(tasks.steps) == 5
+        tasks.may_step = True
+        await until(lambda: len(tasks.steps) == PEERS)
+        for peer in peers:
+            peer.close()
+
+    run(acceptor, scenario, tasks_of=HeldTasks)
+
+
+def test_the_oldest_half_open_handshake_makes_room_for_others(
+    acceptor, stores, monkeypatch
+) -> None:
+    monkeypatch.setattr(accepting, "HALF_OPEN", 3)
+
+    async def scenario(listener: TcpListener) -> None:
+        peers = []
+        for count in range(1, 7):
+            peers += connect(listener)
+            peers[-1].sendall(client_hello(stores))
+            await until(lambda count=count: len(acceptor.peers) == count)
+            await until(lambda: not (listener._greeted or listener._ready))
+            await until(lambda: not any(one.stepping for one in listener._handshakes))
+        assert len(listener._handshakes) == 3
+        assert [len(one.lost) for one in acceptor.peers] == [1, 1, 1, 0, 0, 0]
+        assert "too many began" in str(acceptor.peers[0].lost[0])
+        for peer in peers:
+            peer.close()
+
+    run(acceptor, scenario)
+
+
+def test_a_handshake_that_is_dropped_takes_no_step(acceptor, stores) -> None:
+    async def scenario(listener: TcpListener) -> None:
+        (peer,) = connect(listener)
+        peer.sendall(client_hello(stores))
+        await until(lambda: listener._handshakes)
+        (handshake,) = listener._handshakes
+        handshake.drop(None)
+        (step,) = listener._tasks.steps
+        await until(step.done)
+        assert step.cancelled()
+        assert acceptor.peers[0].lost == [None]
+        peer.close()
+
+    run(acceptor, scenario, tasks_of=HeldTasks)
