@@ -28,6 +28,8 @@ from headwater.wire.schema import Struct
 
 log = logging.getLogger("headwater.server")
 
+MOST_EARLY = 16
+"""Requests before a login: clients send two of ApiVersions, a handshake, and a few tokens."""
 LARGE = 8 * 1024
 """A larger request is decoded in turns; its array items are counted before they are created."""
 
@@ -96,11 +98,21 @@ class Dispatch:
                 self._refuse(connection, f"API key {api_key} version {version} is not served")
                 return
             version = 0
-        if not (connection.authenticated or row.before_authentication):
-            self._refuse(connection, f"a {row.api.name} request came before authentication")
+        if not (connection.authenticated or self._may_be_early(connection, row)):
             return
         self._counters[api_key].requests += 1
         self._handle(connection, row, version, start, end)
+
+    def _may_be_early(self, connection: ServerConnection, row: ServedApi) -> bool:
+        """Whether a peer may send this before it has authenticated; else it is refused."""
+        connection.session_end.early += 1
+        if not row.before_authentication:
+            self._refuse(connection, f"a {row.api.name} request came before authentication")
+        elif connection.session_end.early > MOST_EARLY:
+            self._refuse(connection, f"more than {MOST_EARLY} requests came before authentication")
+        else:
+            return True
+        return False
 
     def frame_while_starting(self, connection: ServerConnection, start: int, end: int) -> None:
         """Handle requests of brokers and of the controller; requests of clients wait.

@@ -8,9 +8,11 @@ from collections.abc import Callable
 class SessionEnd:
     """Calls back when the session of a connection ends; without a session, never."""
 
-    __slots__ = ("_at_s", "_end", "_timer")
+    __slots__ = ("_at_s", "_end", "_timer", "early")
 
     def __init__(self) -> None:
+        self.early = 0
+        """How many requests came without a session."""
         self._timer: asyncio.TimerHandle | None = None
         self._at_s = math.inf
         self._end: Callable[[], None] | None = None
@@ -24,7 +26,8 @@ class SessionEnd:
         self._timer = loop.call_later(after_s, end)
 
     def clear(self) -> None:
-        """Cancel the timer."""
+        """Cancel the timer: a session begins, or the time to authenticate."""
+        self.early = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._at_s, self._end = None, math.inf, None

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from headwater.broker.dispatch import MOST_EARLY
 from headwater.broker.handlers.sasl import _expire
 from headwater.config.keys import ConfigError
 from headwater.errors import E
@@ -139,6 +140,30 @@ def test_nothing_else_is_served_during_authentication(live):
         client.ask(SaslAuthenticateRequest(auth_bytes=scram().first()), SaslAuthenticateResponse, 2)
         client.send(MetadataRequest(topics=[]), 12)
         assert client.is_closed()
+
+
+def test_few_requests_are_served_before_authentication(live, caplog):
+    with live.client(1, source="127.0.0.9") as client:
+        for _ in range(MOST_EARLY):
+            assert client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
+        client.send(ApiVersionsRequest(), 0)
+        assert client.is_closed()
+    refusal = f"more than {MOST_EARLY} requests came before authentication"
+    until(lambda: refusal in caplog.text)
+    assert caplog.text.count(refusal) == 1
+
+
+def test_a_client_that_authenticates_again_and_again_is_served(live):
+    with live.client(1) as client:
+        for _ in range(MOST_EARLY):
+            answer = authenticate(client, PlainClient("bob", "bob-secret"), "PLAIN")
+            assert answer.error_code == 0
+            (connection,) = [
+                one for one in live.context.connection_quotas.open if one.principal.name == "bob"
+            ]
+            connection.sasl._ends_ms = 0
+            live.on_loop(lambda connection=connection: _expire(live.context, connection))
+            assert client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
 
 
 def test_a_token_before_the_handshake_logs_nobody_in(live):
