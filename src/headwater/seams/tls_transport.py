@@ -291,9 +291,10 @@ class TlsTransport(asyncio.Transport):
             self._refuse(failure)
         except Exception as failure:  # noqa: BLE001 - of the protocol; the loop goes on
             self._fail(failure)
-        if self._outgoing.pending > PIECE:
+        answers = self._outgoing.pending
+        if answers > PIECE:
             self._lose(ConnectionError("the peer asks for new keys and reads none"))
-        elif self._outgoing.pending and not (self._watching_room or self._lost):
+        elif answers and not (self._watching_room or self._lost):
             self._send_waiting()
 
     def _fill(self) -> bool:

@@ -239,6 +239,27 @@ def test_bytes_pass_in_order_in_both_directions(run) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("size", [1, 4, 7, 23, 20_000])
+def test_records_may_come_in_any_pieces(run, size) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        peer = accepting.peer
+        await until(lambda: peer.transport is not None)
+        contents = [b"first", LARGE[: 3 * size], b"x", LARGE[: size // 2 + 1], b"last"]
+        for content in contents:
+            client.tls.write(content)
+        records, sent = client.outgoing.read(), 0
+        while sent < len(records):
+            client.socket.sendall(records[sent : sent + size])
+            sent += size
+            for _ in range(3):
+                await asyncio.sleep(0)
+        await until(lambda: len(peer.received) == sum(map(len, contents)))
+        assert peer.received == b"".join(contents)
+
+    run(scenario)
+
+
 def test_a_paused_reader_gets_nothing_until_it_resumes(run) -> None:
     async def scenario(accepting: Accepting, client: Client) -> None:
         await client.shake_hands()
@@ -355,12 +376,13 @@ def test_the_end_of_the_peer_ends_the_stream(run, polite) -> None:
     run(scenario)
 
 
-def test_a_peer_whose_bytes_are_not_tls_learns_why_it_is_closed(run) -> None:
+@pytest.mark.parametrize("sent", [b"\x17\x03\x03\x00\x20" + bytes(32), b"\x17\x03\x03\xff\xff"])
+def test_a_peer_whose_bytes_are_not_tls_learns_why_it_is_closed(run, sent) -> None:
     async def scenario(accepting: Accepting, client: Client) -> None:
         await client.shake_hands()
         peer = accepting.peer
         await until(lambda: peer.transport is not None)
-        client.socket.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
+        client.socket.sendall(sent)
         with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
             await client.read(1)
         await until(lambda: peer.lost)
