@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headwater.client.errors import NetworkError as NetworkError
     from headwater.client.errors import NoOffsetForPartitionError as NoOffsetForPartitionError
     from headwater.client.errors import NotEnoughReplicasError as NotEnoughReplicasError
+    from headwater.client.errors import NoTokenError as NoTokenError
     from headwater.client.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
     from headwater.client.errors import OutOfOrderSequenceError as OutOfOrderSequenceError
     from headwater.client.errors import ProducerFencedError as ProducerFencedError
@@ -257,6 +258,7 @@ _ELSEWHERE = {
     "LogTruncationError": "headwater.client.errors",
     "LoopDiedError": "headwater.client.errors",
     "NetworkError": "headwater.client.errors",
+    "NoTokenError": "headwater.client.errors",
     "NoOffsetForPartitionError": "headwater.client.errors",
     "NotEnoughReplicasError": "headwater.client.errors",
     "OffsetOutOfRangeError": "headwater.client.errors",
