@@ -78,10 +78,6 @@ def topic_name_problem(name: str) -> str | None:
     return None
 
 
-LONGEST_STRING = (1 << 15) - 1
-"""The most bytes of a string in messages and records with an int16 length."""
-
-
 def java_string_hash(text: str) -> int:
     """Java's String.hashCode as a signed 32-bit integer: it decides the coordinator of a group."""
     value = 0
@@ -92,9 +88,6 @@ def java_string_hash(text: str) -> int:
 
 
 def coordinator_partition(key: str, partitions: int) -> int:
-    """The partition of an internal topic that coordinates `key` (abs of MIN_VALUE counts as 0).
-
-    A key that no record can have is not hashed: it may have a million characters.
-    """
-    value = java_string_hash(key) if len(key) <= LONGEST_STRING else 0
+    """The partition of an internal topic that coordinates `key` (abs of MIN_VALUE counts as 0)."""
+    value = java_string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions

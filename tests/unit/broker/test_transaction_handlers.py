@@ -6,10 +6,8 @@ import pytest
 
 from headwater.errors import E
 from headwater.model import (
-    LONGEST_STRING,
     TRANSACTION_STATE,
     TopicPartition,
-    coordinator_partition,
 )
 from headwater.security.principals import BROKER, Principal
 from headwater.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -27,7 +25,8 @@ from headwater.wire.messages.transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from tests.unit.broker.live import WAIT_S, Live
+from headwater.wire.primitives import LONGEST_STRING
+from tests.unit.broker.live import WAIT_S, Closed, Live
 
 SETTINGS = {
     "transaction.state.log.num.partitions": "2",
@@ -124,11 +123,12 @@ def test_a_transaction_in_every_version_without_bumps(live, client, topic, name,
     assert add(client, name, who, topic, min(version, 3)) == E.NONE
 
 
-def test_an_id_that_no_record_can_have_is_refused_before_it_is_hashed(client):
+def test_an_id_that_no_record_can_have_ends_the_connection(client):
+    """A hash of all of it would hold the loop: a request may have a hundred million characters."""
     assert init(client, "x" * LONGEST_STRING).error_code == E.NONE
-    assert init(client, "x" * (LONGEST_STRING + 1)).error_code == E.INVALID_REQUEST
-    # A hash of all of it would hold the loop: a request may have a hundred million characters.
-    assert coordinator_partition("x" * (LONGEST_STRING + 1), 50) == 0
+    assert init(client, "").error_code == E.INVALID_REQUEST
+    with pytest.raises(Closed):
+        init(client, "x" * (LONGEST_STRING + 1))
 
 
 def test_a_transaction_with_a_bump(live, client, topic, name):

@@ -28,7 +28,6 @@ from headwater.errors import E, KafkaError
 from headwater.model import (
     CONSUMER_OFFSETS,
     INTERNAL_TOPICS,
-    LONGEST_STRING,
     NO_EPOCH,
     NO_PRODUCER_ID,
     TopicPartition,
@@ -94,7 +93,7 @@ def init_transactional_producer(
     half_known = (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_EPOCH)
     if not context.permits(request, WRITE_TRANSACTIONAL_ID, transactional_id):
         reply(ProducerAnswer(WRITE_TRANSACTIONAL_ID.refusal))
-    elif half_known or not 0 < len(transactional_id.encode()) <= LONGEST_STRING:
+    elif half_known or not transactional_id:
         reply(ProducerAnswer(E.INVALID_REQUEST))
     elif not 0 < body.transaction_timeout_ms <= context.settings.transaction_max_timeout_ms:
         reply(ProducerAnswer(E.INVALID_TRANSACTION_TIMEOUT))
