@@ -27,6 +27,7 @@ from simulator.randomness import Stream
 HIGH_WATER = 64 * 1024
 LOW_WATER = 16 * 1024
 FIRST_PORT = 49152
+FIRST_RETRANSMISSION_US, LAST_RETRANSMISSION_US = 200_000, 25_600_000
 CONNECT_TRY_S = 1.0
 CONNECT_TRIES = 127
 """Linux gives up on a connection after about two minutes."""
@@ -374,12 +375,20 @@ class SimNetwork:
         for piece in self._pieces(data):
             self._later(sender, sender.peer.arrive, piece)
 
-    def _send_to_unplugged(self, sender: SimTransport) -> None:
+    def _send_to_unplugged(
+        self, sender: SimTransport, pause_us: int = FIRST_RETRANSMISSION_US
+    ) -> None:
+        """Send again and again, as TCP does, until the machine is back and knows no such stream."""
         host = sender.peer.loop.host
+        if sender not in self._ends:
+            return
         if any(at == host and not one.loop.killed for (at, _), one in self.listeners.items()):
             reset = ConnectionResetError(104, "reset by peer")
             at_us = self._scheduler.now_us + 2 * self._delay_us((sender.loop.host, host))
             sender.loop.call_at_us(at_us, sender.arrive_end, (reset,))
+        elif pause_us <= LAST_RETRANSMISSION_US:
+            at_us = self._scheduler.now_us + pause_us
+            sender.loop.call_at_us(at_us, self._send_to_unplugged, (sender, 2 * pause_us))
 
     def end(self, sender: SimTransport, failure: Exception | None) -> None:
         """Send the end of the stream, after the bytes in flight."""

@@ -129,7 +129,7 @@ def test_no_broker_goes_back_to_leaders_that_a_deposed_controller_names_late():
         swaps = [Trouble(2000 + 50 * n, "leaders swapped", "any", 1000) for n in range(2)]
         return simulated({}, *swaps, Trouble(at_ms, "late control requests", "follower", 1000))
 
-    times_ms = (2600, 2500, 2700)
+    times_ms = (2550, 2300, 2600)
     with CLUSTER_BUGS["M1"].plant():
         found = next(at_ms for at_ms in times_ms if not verdict(at_ms).good)
         assert "I14: " in verdict(found).complaints[0]

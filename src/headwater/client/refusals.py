@@ -34,15 +34,21 @@ def refused(
     return failure(code, refusal_text(user_of(settings), operation, kind, name, problem))
 
 
-def told(settings: ClientSettings, code: int, operation: AclOperation, name: str = "") -> str:
-    """Return the text for a code of an answer without one; a missing right is `operation`.
+def told(
+    settings: ClientSettings,
+    code: int,
+    operation: AclOperation,
+    name: str = "",
+    message: str | None = None,
+) -> str:
+    """Return the broker's `message`, or the text for its code; a missing right is `operation`.
 
     `name` is that of the topic or group; the cluster needs none.
     """
     problem = error_of(code)
     kind = _RESOURCES.get(problem)
     if kind is None:
-        return problem.text
+        return message or problem.text
     return refusal_text(user_of(settings), operation, kind, name, problem)
 
 

@@ -315,7 +315,9 @@ class FollowerFetch:
         self._relisted = 0
         for key in changed:
             followed = self._by_key[key]
-            if not followed.ready or followed.missed:
+            missed = followed.missed and followed.session == self._session
+            followed.missed = False
+            if not followed.ready or missed:
                 if followed.session == self._session:
                     followed.session = -1
                     self._listed -= 1
@@ -325,7 +327,6 @@ class FollowerFetch:
                 elif followed.ready:
                     self._relisted += 1
                     later.append(key)
-                followed.missed = False
                 continue
             if followed.session != self._session:
                 if added == MAX_LISTED:

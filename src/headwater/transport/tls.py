@@ -6,7 +6,6 @@ cannot mix the key of one with the certificate of the other.
 
 import os
 import ssl
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -61,7 +60,9 @@ def own_chain_problem(settings: TlsSettings) -> str | None:
     trusting.check_hostname = False
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = trusting.wrap_bio(to_client, to_server)
-    server = server_context(settings).wrap_bio(to_server, to_client, server_side=True)
+    offering = server_context(settings)
+    offering.verify_mode = ssl.CERT_NONE  # whether it also serves as a client's is another question
+    server = offering.wrap_bio(to_server, to_client, server_side=True)
     while True:
         try:
             client.do_handshake()
@@ -69,10 +70,16 @@ def own_chain_problem(settings: TlsSettings) -> str | None:
             pass
         except ssl.SSLCertVerificationError as problem:
             return problem.verify_message
+        except ssl.SSLError:
+            return None  # no handshake succeeds, whatever the trust store has
         else:
             return None
-        with suppress(ssl.SSLWantReadError):
+        try:
             server.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            return None
 
 
 def cached_client_context(settings: TlsSettings | None) -> ssl.SSLContext | None:

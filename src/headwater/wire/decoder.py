@@ -76,7 +76,7 @@ def _compile(kind: type[Struct], version: int, *, in_steps: bool) -> Callable[..
     source = FunctionSource(
         kind, version, "decode in steps" if in_steps else "decode", dict(_SCOPE)
     )
-    writer = _Decoder(source, in_steps)
+    writer = _Decoder(source, in_steps, limits_strings=kind.__schema__.limits_strings)
     with source.block(f"def decode(buf, pos, end{', limit' if in_steps else ''}):"):
         if in_steps:
             source.line("left = limit")
@@ -106,8 +106,11 @@ def _has_records(kind: type[Struct]) -> bool:
 class _Decoder:
     """Each method generates code that reads one thing, and returns the variable that will hold it."""
 
-    def __init__(self, source: FunctionSource, in_steps: bool) -> None:
+    def __init__(
+        self, source: FunctionSource, in_steps: bool, *, limits_strings: bool = False
+    ) -> None:
         self.source = source
+        self._limits_strings = limits_strings
         self._in_steps = in_steps
         self._run: list[tuple[Fixed, str]] = []
 
@@ -181,7 +184,7 @@ class _Decoder:
     def sized(self, kind: Sized, found: str, length: str, what: str, compact: bool) -> None:
         source = self.source
         stop = source.name("stop")
-        if compact and kind is STRING:
+        if compact and kind is STRING and self._limits_strings:
             with source.block(f"if {length} > {LONGEST_STRING + 1}:"):
                 source.line(f"raise long({what!r}, {length} - 1)")
         source.line(f"{stop} = pos + {length}{' - 1' if compact else ''}")

@@ -130,6 +130,7 @@ class _Writer(_Walk):
 class _Reader(_Walk):
     def __init__(self, kind: type[Struct], version: int, buf: Buffer, pos: int) -> None:
         super().__init__(kind, version)
+        self._limits_strings = kind.__schema__.limits_strings
         self.view = memoryview(buf)
         self.pos = pos
         self.end = len(buf)
@@ -176,7 +177,7 @@ class _Reader(_Walk):
             return None
         if isinstance(kind, Array):
             return self.items(kind, length, compact)
-        if kind is STRING and length > LONGEST_STRING:
+        if kind is STRING and length > LONGEST_STRING and self._limits_strings:
             raise too_long("a string", length)
         content = self.view[self.pos : self.pos + self.room(kind.name, length)]
         self.pos += length

@@ -67,6 +67,10 @@ __all__ = [
 _PLAIN: dict[Any, WireType] = {bool: BOOL, str: STRING, bytes: BYTES}
 
 
+_CONFIG_CHANGES = (19, 33, 44)
+"""CreateTopics, AlterConfigs, IncrementalAlterConfigs."""
+
+
 class Schema:
     """What a Struct declares. A nested struct has the version and flexibility of its message."""
 
@@ -84,6 +88,14 @@ class Schema:
         self.flexible = flexible
         self.api_key = api_key
         self.record_type = record_type
+
+    @property
+    def limits_strings(self) -> bool:
+        """Whether its strings are as short as Kafka's: a long one in a request holds the event loop.
+
+        Values of configs may be longer, and answers and records have all that was ever accepted.
+        """
+        return self.name.endswith("Request") and self.api_key not in _CONFIG_CHANGES
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:

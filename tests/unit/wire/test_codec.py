@@ -7,6 +7,7 @@ from headwater.model import ZERO_UUID
 from headwater.wire import codec, interpreter
 from headwater.wire.codec import WireError
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.messages.configs import AlterConfigsRequest
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.groups import HeartbeatRequest, JoinGroupResponse
 from headwater.wire.messages.internal import OffsetCommitValue
@@ -334,11 +335,11 @@ def test_a_count_that_the_bytes_cannot_hold_makes_nothing(kind, version, data):
     [
         (lambda text: DeleteTopicsRequest(topic_names=[text]), 4),
         (lambda text: HeartbeatRequest(group_instance_id=text), 4),
-        (lambda text: MetadataResponse(cluster_id=text), 9),
+        (lambda text: HeartbeatRequest(group_id=text), 4),
     ],
     ids=["an item", "nullable", "a field"],
 )
-def test_a_compact_string_is_as_long_as_a_classic_one(make, version):
+def test_a_compact_string_of_a_request_is_as_long_as_a_classic_one(make, version):
     """Kafka refuses longer ones, whose work would hold the loop."""
     longest, longer = make("x" * LONGEST_STRING), make("x" * (LONGEST_STRING + 1))
     kind = type(longest)
@@ -349,6 +350,19 @@ def test_a_compact_string_is_as_long_as_a_classic_one(make, version):
     for decode in (codec.decode, interpreter.decode):
         with pytest.raises(WireError, match="a string of 32768 bytes"):
             decode(kind, version, data)
+
+
+def test_values_of_configs_may_be_longer_and_are_answered_as_they_are():
+    config = AlterConfigsRequest.AlterableConfig(name="x", value="x" * (LONGEST_STRING + 1))
+    resource = AlterConfigsRequest.AlterConfigsResource(configs=[config])
+    messages = (
+        (AlterConfigsRequest(resources=[resource]), 2),
+        (MetadataResponse(cluster_id="x" * (LONGEST_STRING + 1)), 9),
+    )
+    for message, version in messages:
+        data = codec.encode_bytes(message, version)
+        for decode in (codec.decode, interpreter.decode):
+            assert decode(type(message), version, data)[0] == message
 
 
 def test_bytes_and_records_may_be_longer_than_strings():

@@ -175,7 +175,7 @@ def refuse_describe_quotas(
 def refuse_alter_quotas(
     request: Request, body: AlterClientQuotasRequest, error: E
 ) -> AlterClientQuotasResponse:
-    """The answer that refuses the whole request; clients know who needs which right for it."""
+    """The answer that refuses the whole request."""
     return AlterClientQuotasResponse(entries=each(body.entries, partial(_altered, error=error)))
 
 
@@ -189,7 +189,7 @@ def _said(change: QuotaChange) -> list[str]:
 def _altered(one: _Wanted, error: E | None) -> _Altered:
     return _Altered(
         error_code=error or E.NONE,
-        error_message=None if error in (None, ALTER_CLUSTER_CONFIGS.refusal) else error.text,
+        error_message=error.text if error else None,
         entity=[
             _AlteredPart(entity_type=part.entity_type, entity_name=part.entity_name)
             for part in one.entity

@@ -9,7 +9,6 @@ from headwater.broker.turns import Steps, drained, each
 from headwater.controller.commands import AlterUsers, CredentialChange, UserOutcome
 from headwater.errors import E, KafkaError
 from headwater.security.principals import ANONYMOUS
-from headwater.security.rights import ALTER_CLUSTER
 from headwater.security.scram_credentials import (
     MAX_SALT_BYTES,
     SCRAM,
@@ -105,11 +104,10 @@ def handle_alter_users(
 def refuse_alter(
     request: Request, body: AlterUserScramCredentialsRequest, error: E
 ) -> AlterUserScramCredentialsResponse:
-    """The answer that refuses the whole request; clients know who needs which right for it."""
+    """The answer that refuses the whole request."""
     users = dict.fromkeys(one.name for one in _wanted(body))
-    said = None if error is ALTER_CLUSTER.refusal else error.text
     return AlterUserScramCredentialsResponse(
-        results=[_altered(UserOutcome(user, error, said)) for user in users]
+        results=[_altered(UserOutcome(user, error, error.text)) for user in users]
     )
 
 

@@ -69,14 +69,15 @@ class QuotaAdmin:
         async def attempt() -> None:
             answer = await self._calls.ask_controller(request, AlterClientQuotasResponse)
             await self._calls.raise_refusals(
-                (str(entity), one.error_code, one.error_message or self._told(one.error_code))
+                (str(entity), one.error_code, self._told(one))
                 for entity, one in zip(entities, answer.entries, strict=True)
             )
 
         await self._calls.retry("the change of quotas", attempt)
 
-    def _told(self, code: int) -> str:
-        return told(self._calls.settings, code, AclOperation.ALTER_CONFIGS)
+    def _told(self, one: AlterClientQuotasResponse.EntryData) -> str:
+        settings, code = self._calls.settings, one.error_code
+        return told(settings, code, AclOperation.ALTER_CONFIGS, message=one.error_message)
 
 
 def _checked(entity: QuotaEntity) -> QuotaEntity:

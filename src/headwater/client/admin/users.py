@@ -100,14 +100,14 @@ class UserAdmin:
         async def attempt() -> None:
             answer = await self._calls.ask_controller(request, AlterUserScramCredentialsResponse)
             await self._calls.raise_refusals(
-                (one.user, one.error_code, one.error_message or self._told(one.error_code))
-                for one in answer.results
+                (one.user, one.error_code, self._told(one)) for one in answer.results
             )
 
         await self._calls.retry("the change of users", attempt)
 
-    def _told(self, code: int) -> str:
-        return told(self._calls.settings, code, AclOperation.ALTER)
+    def _told(self, one: AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult) -> str:
+        settings, code = self._calls.settings, one.error_code
+        return told(settings, code, AclOperation.ALTER, message=one.error_message)
 
     async def _upsertion(self, one: UserScramCredentialUpsertion) -> _Upsertion:
         mechanism = _mechanism(one.mechanism)

@@ -60,7 +60,8 @@ class SegmentTimes:
     def note(self, log: PartitionLog, found: list[tuple[Segment, Times]]) -> None:
         """Keep what was read; the index of a segment is rebuilt if it was damaged."""
         for segment, times in found:
-            if times.truncation_count == segment.truncation_count:
+            in_log = log.segments.holding(segment.base_offset) is segment
+            if in_log and times.truncation_count == segment.truncation_count:
                 damaged = times.newest == _DAMAGED
                 newest = log.newest_timestamp(segment) if damaged else times.newest
                 self._known[segment] = times._replace(newest=newest)
@@ -70,7 +71,7 @@ def _read(log: PartitionLog, segments: list[Segment]) -> list[tuple[Segment, Tim
     found = []
     for segment in segments:
         # Of a log that was deleted or a segment that was dropped meanwhile, nothing is of use.
-        with suppress(LogRemoved), log.presence:
+        with suppress(LogRemoved, FileNotFoundError), log.presence:
             found.append((segment, _read_one(log.segments.files, segment)))
     return found
 
@@ -91,6 +92,8 @@ def _read_one(files: Files, segment: Segment) -> Times:
         elif newest < 0:
             newest = files.modified_ms(segment.path)
     except FileNotFoundError:
+        if segment.truncation_count != cuts or not files.exists(segment.path):
+            raise  # the segment was dropped
         return Times(cuts, -1, _DAMAGED)
     first = HEADER.unpack(header)[MAX_TIMESTAMP] if len(header) == HEADER_SIZE else -1
     return Times(cuts, first, newest)
