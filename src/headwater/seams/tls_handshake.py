@@ -12,9 +12,11 @@ import ssl
 from collections.abc import Callable
 
 from headwater.seams.tasks import Lane, Tasks
-from headwater.seams.tls_transport import TlsEnd
+from headwater.seams.tls_transport import HEADER, LONGEST_RECORD, TlsEnd
 
 _RECEIVED_AT_ONCE = 16 * 1024
+MOST_STEPS = 64
+"""Of one handshake, which takes a few: its records come whole, its messages in a few records."""
 
 
 class Handshake:
@@ -39,6 +41,9 @@ class Handshake:
         self.set_up = False
         self._ended = False
         self._step: asyncio.Future[None] | None = None
+        self._steps = 0
+        # Received, from the start of a record that is not whole.
+        self._rest = bytearray()
         self._watching = False
         self._watching_room = False
         self._timer = loop.call_at(
@@ -61,7 +66,17 @@ class Handshake:
         # Nothing is read during a step. And uvloop reports a broken socket once, even if bytes were
         # before the error: it does so again when it is asked again.
         self._stop_watching()
-        self.end.incoming.write(received)
+        self._rest += received
+        whole = _whole_records(self._rest)
+        if not whole:  # a step for each byte would keep the threads from others
+            self._watch()
+            return
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            self.drop(ConnectionError(f"the TLS handshake took more than {MOST_STEPS} steps"))
+            return
+        self.end.incoming.write(self._rest[:whole])
+        del self._rest[:whole]
         self._step = self._tasks.in_thread(self.end.tls.do_handshake, Lane.HANDSHAKE)
         self._step.add_done_callback(self._stepped)
 
@@ -99,6 +114,7 @@ class Handshake:
             self.drop(failure)
         else:
             self.set_up = True
+            self.end.incoming.write(self._rest)
             self._finish(None)
 
     def _send(self) -> None:
@@ -128,3 +144,16 @@ class Handshake:
         elif self._watching_room and not wanted:
             self._loop.remove_writer(self.stream)
         self._watching_room = wanted
+
+
+def _whole_records(received: bytearray) -> int:
+    """Return how many bytes are whole records, or what OpenSSL refuses at once."""
+    at, end = 0, len(received)
+    while end - at >= HEADER:
+        stop = at + HEADER + int.from_bytes(received[at + 3 : at + HEADER])
+        if stop - at > LONGEST_RECORD:
+            return end
+        if stop > end:
+            break
+        at = stop
+    return at

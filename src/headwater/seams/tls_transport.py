@@ -340,7 +340,10 @@ class TlsTransport(asyncio.Transport):
 
     def _ended(self) -> None:
         """The peer sends nothing more."""
-        self._protocol.eof_received()
+        try:
+            self._protocol.eof_received()
+        except Exception as failure:  # noqa: BLE001 - of the protocol; the loop goes on
+            self._fail(failure)
         self.close()
 
     # -- sending
@@ -408,13 +411,16 @@ class TlsTransport(asyncio.Transport):
         self._send_waiting()
         if self._paused_writing and self._size <= LOW_WATER and not self._closing:
             self._paused_writing = False
-            self._protocol.resume_writing()
+            try:
+                self._protocol.resume_writing()
+            except Exception as failure:  # noqa: BLE001 - of the protocol; the loop goes on
+                self._fail(failure)
 
     # -- the end
 
     def _finish(self) -> None:
         """Send the end of TLS, then that of the stream; the peer closes its side."""
-        if self._said_end or self._peer_gone:
+        if self._said_end:
             if self._peer_gone:
                 self._lose(None)
             else:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from headwater.seams import tls_transport
+from headwater.seams import tls_handshake, tls_transport
 from headwater.seams.accepting import TcpListener
 from headwater.seams.tasks import LoopTasks
 from headwater.seams.tls_transport import (
@@ -636,5 +636,94 @@ def test_answers_of_key_changes_that_are_not_read_do_not_pile_up(
             await asyncio.sleep(0)
             assert transport._lost or transport._outgoing.pending <= 2000
         assert isinstance(peer.lost[0], ConnectionError)
+
+    run(scenario)
+
+
+# -- peers that send little at a time, end early, or meet a protocol that fails
+
+
+def test_bytes_of_a_handshake_wait_for_their_record(run, monkeypatch) -> None:
+    """A step for each byte would keep the threads from all other handshakes."""
+    steps = []
+    step = ssl.SSLObject.do_handshake
+
+    def counted(tls: ssl.SSLObject) -> None:
+        if tls.server_side:
+            steps.append(tls)
+        step(tls)
+
+    monkeypatch.setattr(ssl.SSLObject, "do_handshake", counted)
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        done = False
+        while not done:
+            try:
+                client.tls.do_handshake()
+                done = True
+                client.tls.write(b"first")
+            except ssl.SSLWantReadError:
+                pass
+            for byte in client.outgoing.read():
+                client.socket.sendall(bytes([byte]))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            if not done:
+                await client.receive()
+        await until(lambda: accepting.peer.received == b"first")
+        assert len(steps) <= 6
+
+    run(scenario)
+
+
+@only_1_3
+def test_a_handshake_of_too_many_steps_is_given_up(run, monkeypatch) -> None:
+    monkeypatch.setattr(tls_handshake, "MOST_STEPS", 1)
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        with contextlib.suppress(OSError):
+            await client.shake_hands()
+        await until(lambda: accepting.peer.lost)
+        assert "more than 1 steps" in str(accepting.peer.lost[0])
+
+    run(scenario)
+
+
+@only_1_3
+def test_a_peer_that_ends_its_side_first_gets_everything_and_the_end(run) -> None:
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        await client.shake_hands()
+        peer = accepting.peer
+        await until(lambda: peer.transport is not None)
+        assert peer.transport is not None
+        peer.transport.write(LARGE)
+        with pytest.raises(ssl.SSLWantReadError):
+            client.tls.unwrap()
+        client.flush()
+        client.socket.shutdown(socket.SHUT_WR)
+        assert await client.read(len(LARGE)) == LARGE
+        with pytest.raises(ssl.SSLZeroReturnError):  # the end of TLS, not only that of the stream
+            await client.read(1)
+        await until(lambda: peer.lost)
+
+    run(scenario)
+
+
+@only_1_3
+def test_a_protocol_that_fails_at_the_end_of_the_stream_loses_its_connection(
+    run, monkeypatch
+) -> None:
+    def fail(_: Peer) -> None:
+        raise RuntimeError("a fault at the end")
+
+    monkeypatch.setattr(Peer, "eof_received", fail)
+
+    async def scenario(accepting: Accepting, client: Client) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        await client.shake_hands()
+        await until(lambda: accepting.peer.transport is not None)
+        client.socket.shutdown(socket.SHUT_WR)
+        await until(lambda: accepting.peer.lost)
+        assert isinstance(accepting.peer.lost[0], RuntimeError)
 
     run(scenario)
