@@ -18,14 +18,17 @@ class Authority:
             "-keyout", str(self._key), "-out", str(self.certificate),
         )  # fmt: skip
 
-    def signed(self, name: str, address: str = "127.0.0.1", days: int = DAYS) -> Path:
+    def signed(
+        self, name: str, address: str = "127.0.0.1", days: int = DAYS, usage: str = ""
+    ) -> Path:
         """A PEM file with a private key and its certificate, valid for the address.
 
-        With negative `days` it has expired.
+        With negative `days` it has expired. It is for any `usage` unless one is given.
         """
         key, asked, certificate = (self._folder / f"{name}.{end}" for end in ("key", "csr", "crt"))
         names = self._folder / f"{name}.ext"
-        names.write_text(f"subjectAltName=IP:{address}\n")
+        only = f"extendedKeyUsage={usage}\n" if usage else ""
+        names.write_text(f"subjectAltName=IP:{address}\n{only}")
         _openssl(
             "req", *_NEW_KEY, "-subj", f"/CN={name}",
             "-keyout", str(key), "-out", str(asked),

@@ -220,6 +220,30 @@ def test_a_broker_whose_certificate_the_others_would_refuse_does_not_start(
     assert "brokers would refuse the certificate CN=broker of the key store" in said
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"ssl_enabled_protocols": "TLSv1.2", "ssl_client_auth": "required"},
+        {"ssl_enabled_protocols": "TLSv1.3", "ssl_client_auth": "required"},
+        {
+            "ssl_enabled_protocols": "TLSv1.2",
+            "ssl_cipher_suites": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        },
+    ],
+)
+def test_only_the_trust_in_a_servers_certificate_is_asked_of_a_trust_store(
+    tmp_path, authority, more
+):
+    """One for servers alone does not serve a client, and a key may not fit the cipher suites."""
+    wanted = settings(authority, [authority.signed("server", usage="serverAuth")], **more)
+    alone = BrokerSettings.load(None, wanted)
+    assert listener_tls(alone, SystemClock().wall_ms)["SSL"].store.distrust is None
+    foreign = Authority(tmp_path, "foreign").signed("server", usage="serverAuth")
+    alone = BrokerSettings.load(None, wanted | {"ssl.keystore.location": str(foreign)})
+    why = listener_tls(alone, SystemClock().wall_ms)["SSL"].store.distrust
+    assert (why is None) is ("ssl_cipher_suites" in more)
+
+
 # -- peers that misuse a connection
 
 

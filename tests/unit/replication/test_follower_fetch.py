@@ -86,6 +86,20 @@ def test_a_session_of_one_partition_begins_again_if_what_it_sent_was_ignored():
     assert fetch.in_session
 
 
+def test_without_a_session_every_request_lists_all_partitions_whatever_was_ignored():
+    """A leader grants none if it has too many: a partition that is left out waits for the next fetch."""
+    fetch = FollowerFetch(2, 1000)
+    fetch.follow(AT, TOPIC_ID, 3, LogPosition(8, 3, 0))
+    fetch.follow(OTHER, TOPIC_ID, 3, LogPosition(0, -1, 0))
+    fetch.next_request(0, 1, LIMITS)
+    fetch.hold(AT)  # until its log is flushed
+    assert list(fetch.answered(0, answer(records=b"8", session=0), fetch.requests)) == []
+    fetch.moved(AT, LogPosition(9, 3, 0))
+    again = fetch.next_request(0, 1, LIMITS)
+    assert (again.session_id, sorted(listed_in(again))) == (0, [(0, 9), (1, 0)])
+    assert not fetch.urgent
+
+
 def test_a_log_that_was_cut_takes_no_high_watermark_of_an_earlier_fetch():
     fetch = FollowerFetch(2, 1000)
     fetch.follow(AT, TOPIC_ID, 3, LogPosition(8, 3, 0))
@@ -105,9 +119,9 @@ def listed_in(request):
     ]
 
 
-def answer(records: bytes, high_watermark: int = 8) -> FetchResponse:
+def answer(records: bytes, high_watermark: int = 8, session: int = 77) -> FetchResponse:
     partition = FetchResponse.PartitionData(
         partition_index=AT.partition, high_watermark=high_watermark, records=records
     )
     topic = FetchResponse.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[partition])
-    return FetchResponse(session_id=77, responses=[topic])
+    return FetchResponse(session_id=session, responses=[topic])

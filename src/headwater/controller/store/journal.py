@@ -8,8 +8,9 @@
 
 A group is written only after the previous one is on the disk. So a broken group at the end is the
 torn tail of a crash: it was never answered, and is cut off. If one wrong bit is all that is broken, the
-group may have been answered, and it is corrected. A broken group with valid ones after it is damage to
-acknowledged data, and the store refuses to open.
+group may have been answered, and it is corrected, unless it is large or does not fit the tree: then the
+bit is a chance. A broken group with valid ones after it is damage to acknowledged data, and the store
+refuses to open.
 
 Files of the first format (HWJ1, HWS1: no times, ACLs and sessions) are still read. A journal of that
 format is replaced by a snapshot before anything is appended to it.
@@ -20,6 +21,7 @@ import logging
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import NamedTuple
 
 from headwater.controller.store.flipped_bit import flipped_bit
@@ -184,13 +186,17 @@ def _corrected(data: bytes, pos: int, wanted: bytes) -> bytes | None:
     return data[pos:start] + body
 
 
-def _follows(frame: bytes, zxid: int) -> bool:
-    """Whether the transactions of a corrected frame are those that come next: the bit may be a chance."""
+def _follows(frame: bytes, tree: Tree) -> bool:
+    """Whether a corrected frame has what comes next in the tree: a torn one can look like a wrong bit."""
+    after = deepcopy(tree)
     try:
-        numbers = [number for number, *_ in decode_transactions(frame[:4], frame[_FRAME.size :])]
-    except (struct.error, ValueError, IndexError, KeyError, StoreDamaged):
+        for transaction in decode_transactions(frame[:4], frame[_FRAME.size :]):
+            if transaction.zxid <= after.zxid:
+                return False
+            after.replay(*transaction)
+    except (struct.error, ValueError, KeyError, StoreDamaged):
         return False
-    return bool(numbers) and numbers == sorted(numbers) and numbers[0] > zxid
+    return after.zxid > tree.zxid
 
 
 class _Body:
@@ -213,6 +219,8 @@ class _Body:
 
     def raw(self, size: int) -> bytes:
         self.pos += size
+        if self.pos > len(self._data):
+            raise StoreDamaged("an entry of the store is longer than what holds it")
         return self._data[self.pos - size : self.pos]
 
     def text(self) -> str:
@@ -244,6 +252,8 @@ class _Body:
         data = self.sized()
         if kind == _WROTE:
             return Wrote(path, data)
+        if kind not in (_MADE, _MADE_WITH_ACL):
+            raise StoreDamaged(f"the store has an entry of the unknown kind {kind}")
         (owner,) = self.numbers(_LONG)
         return Made(path, data, owner, self.acl() if kind == _MADE_WITH_ACL else OPEN_ACL)
 
@@ -321,7 +331,7 @@ class Journal:
         # Both magics are one bit from a third: those before tell which one it was.
         magic = FIRST_GROUP_MAGIC if self._must_replace else GROUP_MAGIC
         corrected = _corrected(data, self._end, magic)
-        if corrected is not None and _follows(corrected, tree.zxid):
+        if corrected is not None and _follows(corrected, tree):
             log.warning("%s: a wrong bit in its last transactions was corrected", self._journal)
             write_fully(self._files, self._fd, [corrected], self._end)
             data = data[: self._end] + corrected + data[self._end + len(corrected) :]

@@ -275,6 +275,29 @@ def test_what_was_read_of_a_segment_that_changed_meanwhile_is_not_kept(tmp_path)
     dirs.abandon()
 
 
+@pytest.mark.parametrize("change", ["retention", "truncation", "written again"])
+def test_a_segment_that_is_dropped_before_it_is_read_is_not_damaged(tmp_path, change):
+    dirs, log, _ = started(tmp_path, 4, min_compaction_lag_ms=90_000)
+    log.segments.on_damage = pytest.fail
+    times = SegmentTimes()
+    read = times.to_read(log)
+    dropped = list(log.segments)[: 1 if change == "retention" else 3]
+    if change == "retention":
+        log.drop_first()
+    else:
+        log.truncate_to(1)
+    if change == "written again":
+        for _ in range(3):
+            append(log, 2)
+            log.roll(NOW)
+    times.note(log, read())
+    in_log = set(log.segments)
+    assert [times.of(segment) for segment in dropped if segment not in in_log] == [None] * (
+        1 if change == "retention" else 2
+    )
+    dirs.abandon()
+
+
 def test_nothing_is_read_of_a_log_that_was_deleted_meanwhile(tmp_path):
     dirs, log, files = started(tmp_path, 4, min_compaction_lag_ms=90_000)
     read = SegmentTimes().to_read(log)
