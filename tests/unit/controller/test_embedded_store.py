@@ -285,6 +285,17 @@ def test_a_torn_tail_of_several_wrong_bits_is_cut(loop, files, caplog):
     assert "corrected" not in caplog.text
 
 
+@pytest.mark.parametrize("lost", [3, 8])
+def test_data_that_looks_like_an_empty_group_promises_nothing(loop, files, lost):
+    store = embedded(loop, files)
+    store.create("/before", b"", lambda _: None)
+    loop.run()
+    store.create("/torn", journal.GROUP_MAGIC + bytes(16), lambda _: None)
+    loop.run()
+    del files.content[JOURNAL][-lost:]
+    assert names(loop, embedded(loop, files)) == ["before"]
+
+
 WROTE = journal.encode_transaction(2, 0, [Wrote("/before", bytes(range(1, 200)))])
 
 

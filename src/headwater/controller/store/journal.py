@@ -418,7 +418,7 @@ class Journal:
         at = data.find(magic, broken + 1)
         while at >= 0:
             frame = _unframed(data, at, magic)
-            if frame and max(number for number, *_ in decode_transactions(*frame)) > zxid:
+            if frame and any(number > zxid for number, *_ in decode_transactions(*frame)):
                 raise StoreDamaged(
                     f"{self._journal} is damaged at byte {broken}: whole transactions follow; "
                     "restore the store's folder from a copy"
