@@ -13,7 +13,6 @@ Only objects of exactly the known classes are read so.
 """
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Contains, PyDict_GetItemWithError, PyDict_SetItem
 from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE
@@ -47,6 +46,7 @@ include "headwater/_slots.pxi"
 cdef extern from "Python.h":
     PyObject* Py_None
     PyObject* Py_True
+    Py_buffer* PyMemoryView_GET_BUFFER(object view)
 
 cdef extern from *:
     """
@@ -111,7 +111,6 @@ cdef object _PartitionAnswer = ProduceResponse.PartitionProduceResponse
 cdef Py_ssize_t _generation = slot_place(Context, b"generation")
 cdef Py_ssize_t _fast_requests = slot_place(TopicCounters, b"fast_requests")
 cdef Py_ssize_t _bytes_in = slot_place(TopicCounters, b"bytes_in")
-cdef Py_ssize_t _buffer = slot_place(ServerConnection, b"buffer")
 cdef Py_ssize_t _view = slot_place(ServerConnection, b"view")
 cdef Py_ssize_t _pending = slot_place(ServerConnection, b"pending")
 cdef Py_ssize_t _answers = slot_place(ServerConnection, b"_answers")
@@ -138,7 +137,7 @@ cdef Py_ssize_t _states = slot_place(ProducerStates, b"_states")
 cdef Py_ssize_t _undo = slot_place(ProducerStates, b"_undo")
 
 if min(
-    _generation, _fast_requests, _bytes_in, _buffer, _view, _pending, _answers, _too_many, _in_turn,
+    _generation, _fast_requests, _bytes_in, _view, _pending, _answers, _too_many, _in_turn,
     _policy, _refusal, _dirty, _held, _writing, _committing, _role, _leader_epoch, _enough_in_sync,
     _log_start_offset, _buffers, _batches, _size, _max_timestamp, _epoch, _end_offset, _now_ms,
     _states, _undo,
@@ -651,7 +650,8 @@ cdef class FastRoute:
         cdef int64_t now_ms
         if not self.known:
             return False
-        memory = <uint8_t*>PyByteArray_AS_STRING(<object>slot_of(connection, _buffer))
+        view = <object>slot_of(connection, _view)
+        memory = <uint8_t*>PyMemoryView_GET_BUFFER(view).buf
         if (
             get_32(memory + start) != self.head
             or number(<PyObject*>self.context, _generation) != self.generation
@@ -659,7 +659,6 @@ cdef class FastRoute:
         ):
             return False
         now_ms = now() if self.wall_ms is None else self.wall_ms()
-        view = <object>slot_of(connection, _view)
         if self.count == 1:
             self.append_one(view, memory, get_32(memory + start + 4), now_ms)
         else:

@@ -178,11 +178,12 @@ class ClientQuotas:
         """
         buffer = connection.buffer
         meter = connection.meter
+        at = start + _CLIENT_ID_AT
         if (
             meter is None
             or meter.epoch != self._epoch
             or meter.principal is not connection.principal
-            or not buffer.startswith(meter.prefix, start + _CLIENT_ID_AT)
+            or buffer.find(meter.prefix, at, at + len(meter.prefix)) != at
         ):
             meter = connection.meter = self._meter(connection, start, end)
         kind = self._kinds.get(buffer[start + 1], _EXEMPT)

@@ -20,10 +20,12 @@ from headwater.controller.control_requests import ControlRequest, ControlRespons
 from headwater.errors import KafkaError
 from headwater.security.broker_handshake import MECHANISM
 from headwater.security.principals import BROKER
+from headwater.transport.frame_protocol import MAPPED_BUFFER
 from headwater.wire import codec
 from headwater.wire.apis import API_VERSIONS, PRODUCE, SASL_HANDSHAKE, key_of
 from headwater.wire.framing import ParsedRequestHeader, read_request_header
 from headwater.wire.messages.sasl import SaslHandshakeRequest
+from headwater.wire.primitives import Buffer
 from headwater.wire.schema import Struct
 
 log = logging.getLogger("headwater.server")
@@ -244,7 +246,12 @@ class Dispatch:
                 connection.give_up_buffer()
                 connection.frame = (0, 0)
             return
-        frame = bytes(connection.view[start:end])
+        frame: Buffer
+        if end - start > MAPPED_BUFFER:
+            frame = connection.view[start:end]
+            connection.give_up_buffer()
+        else:
+            frame = bytes(connection.view[start:end])
         connection.hold()
         turns.start_large(self._decode(connection, row, frame, limit), connection, len(frame))
 
@@ -275,7 +282,7 @@ class Dispatch:
         self,
         connection: ServerConnection,
         row: ServedApi,
-        frame: bytes,
+        frame: Buffer,
         limit: int,
         request: Request | None = None,
     ) -> Steps[None]:

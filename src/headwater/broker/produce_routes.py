@@ -19,6 +19,7 @@ from headwater.replication.replica import ACKS_NONE, Replica
 from headwater.replication.replica_host import TransactionalWrite
 from headwater.replication.verifications import VerificationRefused
 from headwater.seams.files import Buffer
+from headwater.transport.frame_protocol import starts_with
 from headwater.wire import codec
 from headwater.wire.apis import PRODUCE
 from headwater.wire.framing import response_frame
@@ -247,10 +248,10 @@ def _behind_header(
         return None
     header, buffer = bytes(connection.view[start + 8 : at]), connection.buffer
     for gap, size, length in zip(gaps, sizes, lengths, strict=False):
-        if not buffer.startswith(gap + length, at):
+        if not starts_with(buffer, gap + length, at):
             return None
         at += len(gap) + len(length) + size
-    if not buffer.startswith(gaps[-1], at):
+    if not starts_with(buffer, gaps[-1], at):
         return None
     return [header + gaps[0], *gaps[1:]]
 

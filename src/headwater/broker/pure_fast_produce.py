@@ -13,6 +13,7 @@ from headwater.broker.server_connection import ServerConnection
 from headwater.errors import E, KafkaError
 from headwater.model import NO_TIMESTAMP
 from headwater.replication.replica_host import TransactionalWrite
+from headwater.transport.frame_protocol import starts_with
 from headwater.wire.apis import PRODUCE
 from headwater.wire.messages.produce import ProduceResponse
 
@@ -84,7 +85,7 @@ class FastRoute:
         if (
             head != self.head
             or self.context.generation != self.generation
-            or not buffer.startswith(self.prefix, start + 8)
+            or not starts_with(buffer, self.prefix, start + 8)
         ):
             return False
         if len(self.targets) > 1:
@@ -179,7 +180,7 @@ class FastRoute:
                 (length,) = _read_length(buffer, at)
                 at += 4
             stop = at + length
-            if length < 0 or stop + len(gap) > end or not buffer.startswith(gap, stop):
+            if length < 0 or stop + len(gap) > end or not starts_with(buffer, gap, stop):
                 return None
             places.append((at, stop))
             at = stop + len(gap)

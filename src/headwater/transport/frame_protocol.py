@@ -8,6 +8,7 @@ claims. A frame for which the memory budget has no room waits (`transport/memory
 
 import asyncio
 from collections.abc import Callable
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 from typing import Any, cast
 
@@ -18,6 +19,8 @@ RESTING_BUFFER = 64 * 1024
 ROOMY_BUFFER = 256 * 1024
 """The largest buffer of a peer that keeps filling its buffer."""
 GROWTH_STEP = 1024 * 1024
+MAPPED_BUFFER = GROWTH_STEP + 4096
+"""Larger buffers are mapped, so that they grow without a copy: the kernel moves their pages."""
 TRUST = 15
 """The buffer grows to at most this many times the bytes received of an announced frame."""
 TURN_FRAMES = 64
@@ -34,6 +37,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     # Python stops optimizing attributes of an object that has more than thirty of them in a dict.
     __slots__ = (
+        "_charged",
         "_end",
         "_holds",
         "_start",
@@ -63,7 +67,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.memory = memory or MemoryBudget(UNLIMITED)
         self.on_frame = on_frame
         """Called with each whole frame: `buffer[start:end]`, valid until `before_reuse`."""
-        self.buffer = bytearray(FIRST_BUFFER)
+        self.buffer: bytearray | mmap = bytearray(FIRST_BUFFER)
         self.view = memoryview(self.buffer)
         self.transport: asyncio.Transport | None = None
         self.frames_read = 0
@@ -74,6 +78,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.in_turn = False
         self._start = 0
         self._end = 0
+        # What the memory budget counts: the size that the buffer has, or is about to get.
+        self._charged = FIRST_BUFFER
         self._holds = 0
         # Whether the transport is inside `get_buffer`: until it has read, it must not be paused,
         # closed or written to.
@@ -241,10 +247,16 @@ class FrameProtocol(asyncio.BufferedProtocol):
         larger = self._larger(rest, capacity)
         if larger <= RESTING_BUFFER:
             return
-        if self.memory.ask(self, larger - capacity):
-            self._make_room()
-        else:
+        if not self.memory.ask(self, larger - capacity):
             self.hold()
+        elif isinstance(self.buffer, mmap):
+            self._charge(larger)  # it grows in `get_buffer`, when the stream has let go of it
+        else:
+            self._make_room()
+
+    def _charge(self, size: int) -> None:
+        self.memory.charge(self, size - self._charged)
+        self._charged = size
 
     def _fits_otherwise(self, rest: int, capacity: int) -> bool:
         """Return whether a rewind makes enough room, or the buffer may grow for a busy peer."""
@@ -308,26 +320,42 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._start = self._end = 0
         elif self._start and rest <= capacity // 2:
             self.bytes_in += self._start
-            self.buffer[:rest] = self.buffer[self._start : self._end]
+            self.view[:rest] = self.view[self._start : self._end]
             self._start, self._end = 0, rest
         else:
-            self._replace(self._larger(rest, capacity))
+            self._grow(self._larger(rest, capacity))
 
     def _larger(self, rest: int, capacity: int) -> int:
         wanted = 4 + _read_size(self.buffer, self._start)[0] if rest >= 4 else 0
         if wanted <= capacity:
             return capacity * 2 if rest == capacity else capacity
-        trusted = max(min(TRUST * rest, GROWTH_STEP + 4096), 2 * rest, RESTING_BUFFER)
+        trusted = max(min(TRUST * rest, MAPPED_BUFFER), 2 * rest, RESTING_BUFFER)
         return min(max(wanted, RESTING_BUFFER), trusted)
+
+    def _grow(self, capacity: int) -> None:
+        """Make room for `capacity` bytes from the unfinished frame on."""
+        buffer = self.buffer
+        if isinstance(buffer, mmap):
+            try:
+                self.view.release()
+                buffer.resize(self._start + capacity)
+            except BufferError:
+                self.view = memoryview(buffer)  # a request keeps slices
+            else:
+                self.view = memoryview(buffer)
+                self._charge(len(buffer))
+                return
+        self._replace(capacity)
 
     def _replace(self, capacity: int) -> None:
         """Switch to a new buffer: the old one lives as long as slices of it do."""
         rest = self._end - self._start
-        fresh = bytearray(max(capacity, rest + 4096))
-        fresh[:rest] = self.view[self._start : self._end]
-        self.memory.charge(self, len(fresh) - len(self.buffer))
+        fresh = _new_buffer(max(capacity, rest + 4096))
+        view = memoryview(fresh)
+        view[:rest] = self.view[self._start : self._end]
+        self._charge(len(fresh))
         self.bytes_in += self._start
-        self.buffer, self.view = fresh, memoryview(fresh)
+        self.buffer, self.view = fresh, view
         self._start, self._end = 0, rest
 
     def _refuse(self, size: int) -> None:
@@ -338,3 +366,14 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self.transport.close()
         else:
             self.abort()
+
+
+def _new_buffer(size: int) -> bytearray | mmap:
+    if size > MAPPED_BUFFER:
+        return mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    return bytearray(size)
+
+
+def starts_with(buffer: bytearray | mmap, prefix: bytes, at: int) -> bool:
+    """Return whether the bytes at a position of a receive buffer are `prefix`."""
+    return buffer.find(prefix, at, at + len(prefix)) == at

@@ -80,6 +80,7 @@ class Peer(FrameProtocol):
             piece = data[taken : taken + len(room)]
             room[: len(piece)] = piece
             self.buffer_updated(len(piece))
+            del room  # as streams do before they ask again
             taken += len(piece)
         return taken
 

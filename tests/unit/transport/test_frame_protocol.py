@@ -7,6 +7,7 @@ import pytest
 
 from headwater.transport.frame_protocol import (
     FIRST_BUFFER,
+    MAPPED_BUFFER,
     RESTING_BUFFER,
     TURN_BYTES,
     TURN_FRAMES,
@@ -242,6 +243,69 @@ async def test_a_closed_peer_takes_no_more():
     peer.release()
     await quiet(peer)
     assert len(peer.frames) == TURN_FRAMES
+
+
+# -- large frames
+
+
+class Copying(Peer):
+    """Counts the bytes that are copied when the buffer grows."""
+
+    def __init__(self) -> None:
+        super().__init__(max_frame=1 << 25)
+        self.copied: list[int] = []
+
+    def _replace(self, capacity: int) -> None:
+        self.copied.append(self.waiting_bytes)
+        super()._replace(capacity)
+
+
+@on_a_loop
+def test_a_large_frame_is_not_copied_while_it_is_received():
+    peer = Copying()
+    large = content(1, 24 << 20)
+    peer.feed(frame(content(0)) + frame(large) + frame(content(2)))
+    assert peer.frames == [content(0), large, content(2)]
+    assert len(peer.buffer) > len(large)
+    assert max(peer.copied) <= MAPPED_BUFFER
+
+
+@on_a_loop
+def test_the_second_of_two_large_frames_is_not_copied_either():
+    peer = Copying()
+    peer.feed(frame(content(0, 4 << 20)))
+    peer.copied.clear()
+    larger = content(2, 9 << 20)
+    peer.feed(frame(content(1)) + frame(larger))
+    assert peer.frames[1:] == [content(1), larger]
+    assert not peer.copied
+
+
+@on_a_loop
+def test_a_large_buffer_that_a_request_keeps_is_copied_instead_of_moved():
+    peer = Copying()
+    large, larger = content(0, 4 << 20), content(1, 9 << 20)
+    peer.feed(frame(large))
+    kept = peer.view[4 : 4 + len(large)]
+    peer.feed(frame(larger)[: 5 << 20])  # fills the buffer, which has to grow
+    peer.feed(frame(larger)[5 << 20 :])
+    assert peer.frames == [large, larger]
+    assert kept.nbytes == len(large)
+    assert peer.copied
+
+
+@on_a_loop
+def test_the_memory_budget_knows_the_size_of_a_large_buffer():
+    peer = Copying()
+    whole = frame(content(0, 20 << 20))
+    step = 300_000
+    for at in range(0, len(whole), step):
+        peer.feed(whole[at : at + step])
+        assert peer.memory.used >= len(peer.buffer) - FIRST_BUFFER
+        assert peer.memory.used <= 2 * (at + step) + MAPPED_BUFFER
+    assert peer.memory.used == len(peer.buffer) - FIRST_BUFFER
+    peer.shrink()
+    assert peer.memory.used == 0
 
 
 # -- giving memory back
