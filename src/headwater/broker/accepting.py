@@ -31,7 +31,7 @@ class BrokerAcceptor:
         return None if tls is None else tls.context
 
     def plain_answer(self, received: bytes) -> bytes:
-        """Return what to tell a client that does not use TLS."""
+        """Return the answer to a client that does not use TLS."""
         return tls_needed_answer(received)
 
     def pause_s(self) -> float:

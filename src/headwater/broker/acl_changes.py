@@ -60,19 +60,19 @@ PATTERNS_AT_ONCE = 100
 MAX_WRITE_BYTES = MAX_NODE_BYTES
 """How large a write of several nodes is. ZooKeeper ends the connection of a client that sends 1 MiB."""
 MOST_TRIES = 100
-"""How often other brokers may be faster before a write fails."""
+"""How often a write is tried again after another broker was faster."""
 _OVERTAKEN = (StoreFailure.BAD_VERSION, StoreFailure.NODE_EXISTS, StoreFailure.NO_NODE)
 
 
 class AclEdit(NamedTuple):
-    """The ACLs of one pattern that shall come and go."""
+    """The ACLs to add to and remove from one pattern."""
 
     added: frozenset[AclEntry] = frozenset()
     removed: frozenset[AclEntry] = frozenset()
 
 
 class AclOutcome(NamedTuple):
-    """What became of an edit: the ACLs that this edit itself has removed, or why nothing changed."""
+    """The result of an edit: the ACLs that this edit itself removed, or why nothing changed."""
 
     removed: frozenset[AclEntry] = frozenset()
     failure: KafkaError | None = None
@@ -334,7 +334,7 @@ class _Write:
 
 
 def _fingerprint(ops: Iterable[Op]) -> bytes:
-    """Return what tells a write from others: its outcome is looked up if the connection is lost."""
+    """Return a unique mark of a write, by which its outcome is looked up after a lost connection."""
     return sha256(repr(ops).encode()).hexdigest().encode()
 
 

@@ -11,7 +11,7 @@ TLS_RECORD_BYTES = 16 * 1024
 
 
 def handshake_failure(failure: Exception, protocol: str) -> str:
-    """Return why a connection ended before it was made, in words."""
+    """Return a sentence that says why a connection ended during its setup."""
     if isinstance(failure, SSLCertVerificationError):
         return f"its certificate is not accepted: {failure.verify_message}"
     if isinstance(failure, NotTlsError):

@@ -1,4 +1,4 @@
-"""The audit log: one line of JSON for each refusal, of a login too, and for each change of who may do what.
+"""The audit log: one line of JSON for each refused request or login, and for each change of rights.
 
 A line says who, from where, what, and which rule decided. Everything in it is escaped, and no value
 of a setting, password or token ever is in it. A refusal that repeats within ten seconds is counted in
@@ -21,9 +21,9 @@ log = logging.getLogger("headwater.audit")
 
 INTERVAL_MS = 10_000
 CAPACITY = 1024
-"""How many different refusals are counted; the oldest is forgotten first."""
+"""How many different refusals are counted; the oldest are dropped first."""
 MOST_LINES = 100
-"""How many different refusals of one client in `INTERVAL_MS` have a line: names are free, disks are not."""
+"""How many different refusals of one client are logged in `INTERVAL_MS`: clients can invent names."""
 MAX_TEXT = 256
 MAX_DETAILS = 20
 """Longer lists in a line end with the number of those left out."""
@@ -87,7 +87,7 @@ class AuditLog:
             self._write("login refused", peer, {**what, **repeated})
 
     def _repeated(self, peer: Peer, key: _Refusal) -> dict[str, int] | None:
-        """Return how often a refusal came since its last line; None if there is no line now."""
+        """Return how often a refusal was repeated since its last line; None if it is not logged now."""
         now = self._now_ms()
         until, repeated = self._said.get(key, (now, 0))
         if now < until:
@@ -101,7 +101,7 @@ class AuditLog:
         return {"repeated": repeated} if repeated else {}
 
     def _has_line(self, peer: Peer, now: int) -> bool:
-        """Count a line of a client; return whether it may have one more."""
+        """Count a line of a client; return whether it is within the limit."""
         client = str(peer.principal), peer.host
         since, lines = self._lines.pop(client, (now, 0))
         if now - since >= INTERVAL_MS:

@@ -48,7 +48,7 @@ MOST_DEATHS = 3
 """A log over which as many workers died in a row is set aside."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _LACKING = EXHAUSTED | {errno.ENOMEM, errno.EAGAIN}
-"""The machine lacks open files or memory, as it may not for long."""
+"""The machine lacks open files or memory, perhaps only for a moment."""
 _MIB = 1 << 20
 
 
@@ -189,7 +189,7 @@ class LogCleaner:
         self._checked_ms = self._context.clock.monotonic_ms()
 
     async def _read_times(self, replica: Replica) -> None:
-        """Read from the disk, on a thread, what compaction must know of the age of records."""
+        """Read what compaction must know about the age of records, on a thread."""
         read = replica.upkeep.times_to_read()
         if read is not None:
             replica.upkeep.note_times(await self._tasks.in_thread(read, Lane.CLEANING))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 HELD = -1
 """The verdict on a request that waits."""
 MUTATION_BURST_S = 11.0
-"""What an idle client may save up for changes of topics, as in Kafka: its rate over all windows."""
+"""What an idle client may save up for changes of topics, as in Kafka: its rate times all windows."""
 CONNECTION_BURST_S = 0.5
 RELEASED_AT_ONCE = 4
 """The most connections released in one round of the event loop: each may handle a turn of requests."""
@@ -89,7 +89,7 @@ class QuotaMeter:
         self.of_route = _ENDLESS
 
     def use_route(self, route: object) -> None:
-        """Let requests like the last one be counted without a look at their client.
+        """Count later requests of this route without reading their client id.
 
         A route ends with every change of the quotas, and has the client id in its bytes.
         """
@@ -326,7 +326,7 @@ class ClientQuotas:
         return HELD
 
     def _wait(self, connection: ServerConnection, bucket: QuotaBucket, wait_us: int) -> None:
-        """Release a hold of the connection when the debt is paid and those before it had their turn."""
+        """Release a hold of the connection after the debt is paid and earlier waiters had their turn."""
         queue = self._queues.get(bucket)
         if queue is None:
             queue = self._queues[bucket] = _Queue(bucket)
@@ -354,7 +354,7 @@ class ClientQuotas:
             self._queues.pop(queue.bucket, None)
 
     def _release_all(self) -> None:
-        """Let all that wait come again, a few at a time: another quota may apply to them."""
+        """Release all waiting connections, a few at a time: other quotas may apply to them."""
         idle = not self._releasing
         for queue in self._queues.values():
             if queue.timer is not None:

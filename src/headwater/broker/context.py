@@ -112,7 +112,7 @@ class Context:
     memory: MemoryBudget
     """The memory of all connections; it limits reading from them."""
     memory_before_login: MemoryBudget
-    """That of connections which have not authenticated: strangers must not use up the other one."""
+    """The budget of unauthenticated connections, so that they cannot use up the other one."""
     throttles: ReplicationThrottles
     """What replicas that catch up may take."""
     listener_tls: "Mapping[str, ListenerTls]" = field(default_factory=dict)
@@ -153,7 +153,7 @@ class Context:
     """Replicas whose log start moved and may not be in the checkpoint: DeleteRecords waits for that."""
 
     def lets_brokers_in(self, listener: str) -> bool:
-        """Return whether other brokers of the same settings use this listener."""
+        """Return whether other brokers with the same settings use this listener."""
         return listener in self.settings.listeners_of_brokers
 
     def permits(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> bool:
@@ -162,7 +162,7 @@ class Context:
         return self.authorize(request, right, name)
 
     def sees(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> bool:
-        """Like `permits`, for what is hidden without the right, or if another right does too.
+        """Like `permits`, but a refusal is not logged: for resources that are hidden, or if another right is enough.
 
         The audit log has no line about it.
         """

@@ -31,7 +31,7 @@ from headwater.wire.schema import Struct
 log = logging.getLogger("headwater.server")
 
 MOST_EARLY = 16
-"""Requests before a login: clients send two of ApiVersions, a handshake, and a few tokens."""
+"""The most requests before a login: clients send two ApiVersions, a handshake and a few tokens."""
 LARGE = 8 * 1024
 """A larger request is decoded in turns; its array items are counted before they are created."""
 

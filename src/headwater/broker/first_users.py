@@ -63,7 +63,7 @@ class FirstUsers:
         self._idle.when_set(call)
 
     def elected(self, submit: Submit) -> None:
-        """Add who was never added: this broker is the controller now."""
+        """Add the users that were never added: this broker is the controller now."""
         if self._credentials and self._idle.is_set:
             self._idle = Latch()
             self._store.get(FIRST_USERS, partial(self._read, submit))
@@ -102,7 +102,7 @@ class FirstUsers:
             self._store.set(FIRST_USERS, data, self._node.stat.version, self._stored)
 
     def _stored(self, result: object) -> None:
-        """A failure is repaired by the next controller: who is there already stays as it is."""
+        """After a failure, the next controller adds the rest; existing users stay unchanged."""
         self._idle.set()
 
 

@@ -115,7 +115,7 @@ class ReplicaFetchers:
                 del self._fetchers[fetcher.leader, fetcher.number]
 
     def hold(self, replica: Replica) -> None:
-        """Fetch nothing until the disk of the replica takes writes again."""
+        """Stop fetching until the replica's disk takes writes again."""
         fetcher = self._fetcher_of.get(replica.topic_partition)
         if fetcher is not None:
             fetcher.hold(replica)

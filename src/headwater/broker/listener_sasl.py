@@ -58,7 +58,7 @@ class ListenerSasl:
         self._oauth: ListenerOAuth | None = None
 
     def offered(self) -> dict[str, Offered]:
-        """Return the mechanisms by listener; ConfigError for one that nobody could log in to."""
+        """Return the mechanisms by listener; ConfigError for a listener where no login is possible."""
         return {
             listener.name: {one.name: one for one in self._mechanisms(listener)}
             for listener in self._settings.listening
@@ -138,12 +138,12 @@ def _enabled(settings: BrokerSettings, listener: Listener) -> list[str]:
     if not offered:
         raise ConfigError(
             f"listener {listener.name} offers no SASL mechanism: PLAIN would send passwords over "
-            f"{listener.protocol} as they are; use SASL_SSL or SCRAM-SHA-512, or set "
+            f"{listener.protocol} unencrypted; use SASL_SSL or SCRAM-SHA-512, or set "
             "sasl.plain.without.tls=true on a network you trust"
         )
     if len(offered) < len(enabled):
         log.warning(
-            "listener %s does not offer PLAIN: passwords would cross the network as they are, use "
+            "listener %s does not offer PLAIN: passwords would cross the network unencrypted; use "
             "SASL_SSL, or set sasl.plain.without.tls=true on a network you trust",
             listener.name,
         )

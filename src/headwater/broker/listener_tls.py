@@ -31,7 +31,7 @@ from headwater.transport.tls import (
 
 
 class KeyStore:
-    """One state of a listener's stores: contexts for both directions, and the own certificate."""
+    """One version of a listener's stores: contexts for both directions, and this broker's certificate."""
 
     def __init__(self, settings: TlsSettings, now_ms: int) -> None:
         self.server = server_context(settings)
@@ -47,7 +47,7 @@ class KeyStore:
             ) from None
         _refuse_expired(self.certificate, now_ms)
         self.distrust = own_chain_problem(settings)
-        """Why the trust store does not trust the own certificate; None if it does, or is not set."""
+        """Why the trust store does not trust this broker's certificate; None if it does, or is not set."""
 
 
 class ListenerTls:

@@ -24,7 +24,7 @@ PART_FOR_STRANGERS = 16
 
 
 class ListenerSecurity(NamedTuple):
-    """What a connection knows of the listener that accepted it."""
+    """The security settings of the listener that accepted a connection."""
 
     name: str
     protocol: str

@@ -152,7 +152,7 @@ class ServerConnection(FrameProtocol):
     # -- connect and disconnect
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to read: the peer was counted when it was accepted, and TLS is set up."""
+        """Begin to read: the peer was counted when it was accepted, and TLS is established."""
         super().connection_made(transport)
         if not self.authenticated:
             passed_s = (self.context.clock.monotonic_ms() - self._accepted_ms) / 1000
@@ -162,7 +162,7 @@ class ServerConnection(FrameProtocol):
             return
 
     def _identify(self, tls: "ListenerTls") -> bool:
-        """Find out who the peer is by its certificate; False if no rule gives it a name."""
+        """Identify the peer by its certificate; return False if no rule gives it a name."""
         assert self.transport is not None
         principal = tls.principal_of(
             self.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -202,7 +202,7 @@ class ServerConnection(FrameProtocol):
         self.route = None
 
     def longest_poll(self, wait_ms: int) -> int:
-        """Limit a wait to the session, and to the idle timeout: nobody sees such a client leave."""
+        """Limit a wait to the session and the idle timeout: a client that vanishes is not noticed while it waits."""
         idle_ms = self.context.settings.connections_max_idle_ms
         return self.session_end.limit_ms(min(wait_ms, idle_ms) if idle_ms >= 0 else wait_ms)
 

@@ -1,4 +1,4 @@
-"""What a start does with the metadata store of its cluster: what it refuses, and how long it waits.
+"""How a starting broker enters the metadata store: what it refuses, and how long it waits.
 
 A session that expires meanwhile does not end the start: it goes on, or begins again, in a new session.
 """
@@ -166,7 +166,7 @@ class StoreEntry:
         self._fresh_secret = seams.randomness.below(1 << 8 * SECRET_BYTES).to_bytes(SECRET_BYTES)
 
     async def enter(self) -> Entered:
-        """Do all of it in one session: the next one may find other data in the store."""
+        """Run all steps in one session: the next session may find other data in the store."""
         return await self._session.again(self._enter)
 
     async def _enter(self) -> Entered:

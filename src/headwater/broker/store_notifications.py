@@ -27,7 +27,7 @@ DELETED_AT_ONCE = 200
 
 
 class Done(Protocol):
-    """To be called at the end of a read, with its error if it failed."""
+    """Called at the end of a read, with the error if it failed."""
 
     def __call__(self, failure: StoreError | None = None) -> None:
         """The read is over."""
@@ -50,7 +50,7 @@ class StoreNotifications(Generic[T]):
         self._changed = changed
         self._missed = missed
         self._applied: int | None = None
-        """The newest notification that was followed; None: all of them are to be skipped."""
+        """The newest notification that was followed; None to skip all that exist."""
         self._own: set[int] = set()
         """Notifications of this broker's own writes, which are in force already."""
         self._lists: deque[tuple[list[str] | StoreError, Then]] = deque()
@@ -59,19 +59,19 @@ class StoreNotifications(Generic[T]):
         """Why the list that is followed was not read, or what it names."""
 
     def skip(self) -> None:
-        """Watch for notifications; those that are there now are about what is read anyway."""
+        """Watch for new notifications; skip existing ones, whose subjects the caller reads anyway."""
         self._applied = None
         self._own.clear()
         self._notified(WatchEvent.CHILDREN, self._path)
 
     def is_own(self, path: str) -> None:
-        """Do not follow a notification at `path`."""
+        """Ignore the notification at `path`, which this broker wrote itself."""
         parent, _, name = path.rpartition("/")
         if parent == self._path and name != self._name:
             self._own.add(self._number(name))
 
     def catch_up(self, then: Then) -> None:
-        """Follow what is there now, then call `then`; with an error if not all of it could be read."""
+        """Follow the existing notifications, then call `then`, with an error if some could not be read."""
         self._store.children(self._path, partial(self._listed, then))
 
     def _notified(self, change: WatchEvent, path: str) -> None:
@@ -142,7 +142,7 @@ class StoreNotifications(Generic[T]):
 def each_at_once(
     things: Collection[T], act: Callable[[T, Done], None], then: Callable[[], None]
 ) -> None:
-    """Act on all of them at once; call `then` when the last one is done."""
+    """Call `act` for all of them at once; call `then` after the last one is done."""
     left = len(things)
 
     def done(failure: StoreError | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Refuses nodes of the store that somebody without the brokers' login may have written.
+"""Refuses nodes of the store that may have been written without the brokers' login.
 
 Everyone who may change a node may delete its children and create others in their place, whatever their
 ACLs are. So with `zookeeper.set.acl` a broker that starts looks at the ACLs of what it trusts, and of
@@ -27,11 +27,11 @@ from headwater.controller.store.znodes import CLUSTER_SECRET, FIRST_USERS, TIME_
 log = logging.getLogger(__name__)
 
 _STRANGERS = ("world", "ip")
-"""Schemes that prove nothing that only brokers know."""
+"""Schemes that do not prove knowledge of the brokers' login."""
 
 
 async def refuse_foreign_nodes(store: AclReader, chroot: str, secret: bytes) -> None:
-    """Raise JoinError unless the secret, and the note of the first users, are the brokers' own.
+    """Raise JoinError unless the secret and the list of first users belong to the brokers.
 
     `secret` is what was read before. A root that others may change is a warning; where brokers log in
     with a certificate, anybody can give a node below such a root to the certificate's name.
@@ -120,7 +120,7 @@ def _how_to_close(chroot: str) -> str:
 
 
 def _named(others: Iterable[Acl]) -> str:
-    """Who they are, without the hashes of passwords."""
+    """Return their names, without the hashes of passwords."""
     names = [
         "everyone" if one.scheme == "world" else f"{one.scheme}:{one.identity.partition(':')[0]}"
         for one in others

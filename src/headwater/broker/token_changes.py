@@ -42,13 +42,13 @@ from headwater.security.delegation_tokens import DelegationTokens, TokenInformat
 log = logging.getLogger("headwater.server")
 
 MOST_TRIES = 100
-"""How often other brokers may be faster before a change fails."""
+"""How often a change is tried again after another broker was faster."""
 _OVERTAKEN = (StoreFailure.BAD_VERSION, StoreFailure.NODE_EXISTS, StoreFailure.NO_NODE)
 
 Decide: TypeAlias = Callable[[TokenInformation], TokenInformation | None]
-"""Returns what becomes of a token, None to remove it; KafkaError leaves it as it is."""
+"""Returns the changed token, None to remove it; a KafkaError leaves it unchanged."""
 Changed: TypeAlias = Callable[[TokenInformation | KafkaError | None], None]
-"""Gets the token as it is now, None if it was removed, or why nothing changed."""
+"""Gets the changed token, None if it was removed, or the error if nothing changed."""
 
 
 class TokenChanges:
@@ -155,7 +155,7 @@ class TokenChanges:
         write_surely(self._store, [node, _notice(token.token_id)], stored)
 
     def change(self, hmac: bytes, decide: Decide, reply: Changed) -> None:
-        """Change the token with this HMAC as `decide` says."""
+        """Replace the token with this HMAC by what `decide` returns."""
 
         def change(failure: StoreError | None = None) -> None:
             if failure is not None:

@@ -1,4 +1,4 @@
-"""Tells in the log what a start waits for: without its controller, a broker never serves."""
+"""Logs what a start is waiting for: without a controller, a broker never serves."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Finds settings with which a broker starts, but lets in, or shows to, more people than it should."""
+"""Finds weak settings, with which a broker starts but gives too much access."""
 
 import logging
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ _SECRET_FILES = (
 
 
 def weak_settings(settings: BrokerSettings) -> Iterator[str]:
-    """Yield what is weak in the settings of a broker, each with what to do."""
+    """Yield each weak setting of a broker, with what to do."""
     for listener in settings.listening:
         yield from _weak_listener(settings, listener)
     yield from _weak_authorization(settings)
 
 
 def warn_of_lockout(settings: BrokerSettings, acls: AclIndex) -> None:
-    """Warn if the authorizer lets nobody do anything, not even grant a right."""
+    """Warn if the authorizer refuses every request, even one that grants a right."""
     if settings.super_principals or settings.allow_everyone_if_no_acl_found or acls.patterns():
         return
     log.warning(

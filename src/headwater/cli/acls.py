@@ -52,7 +52,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would c
 
 @click.group("acls")
 def command() -> None:
-    """List and change access rules: who may do what.
+    """List and change ACLs: who may do what.
 
     USER is a user's name, a principal such as User:alice, or * for everyone.
     """
@@ -114,7 +114,7 @@ async def allow(admin: Admin, /, dry_run: bool, as_json: bool, **rule: Any) -> N
 @dry_run_option
 @with_admin
 async def deny(admin: Admin, /, dry_run: bool, as_json: bool, **rule: Any) -> None:
-    """Deny USER the OPERATION on a resource, whatever else allows it."""
+    """Deny USER the OPERATION on a resource, even if another ACL allows it."""
     await _create(admin, _bindings(AclPermission.DENY, **rule), dry_run, as_json)
 
 
@@ -136,7 +136,7 @@ async def allow_producer(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Allow USER what a producer to TOPIC needs."""
+    """Allow USER to produce to TOPIC."""
     more: dict[str, Any] = {"principal": principal, "prefixed": prefixed, "host": host}
     wanted = _bindings(
         AclPermission.ALLOW, operations="write,describe,create", kind="topic", name=topic, **more
@@ -170,7 +170,7 @@ async def allow_consumer(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Allow USER what a consumer of TOPIC in GROUP needs."""
+    """Allow USER to consume TOPIC as a member of GROUP."""
     more: dict[str, Any] = {"principal": principal, "prefixed": prefixed, "host": host}
     wanted = _bindings(
         AclPermission.ALLOW, operations="read,describe", kind="topic", name=topic, **more

@@ -16,7 +16,7 @@ from headwater.errors import KafkaError
 
 COMMANDS = {
     "up": "Start a broker, or a cluster of several.",
-    "security": "Make, check, renew and import certificates and secured settings.",
+    "security": "Create, check, renew and import certificates and secured settings.",
     "store": "Start a metadata store that speaks ZooKeeper's protocol.",
     "topics": "Create, list, describe, alter, trim and delete topics.",
     "produce": "Send records from lines, JSON or files.",
@@ -29,7 +29,7 @@ COMMANDS = {
     "users": "List, add and remove users that log in with SCRAM; set their passwords.",
     "tokens": "List, create, renew and expire delegation tokens.",
     "quotas": "List, set and remove quotas of users, client ids and addresses.",
-    "acls": "List and change access rules: who may do what.",
+    "acls": "List and change ACLs: who may do what.",
     "cluster": "Describe the cluster: its id, controller and brokers.",
     "brokers": "List and describe brokers.",
     "reassign": "Move partitions to other brokers and log dirs: plan, execute, verify, cancel.",

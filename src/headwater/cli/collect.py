@@ -107,7 +107,7 @@ def command() -> None:
     "origins",
     multiple=True,
     metavar="ORIGIN",
-    help="Pages of this origin may send, as https://shop.example or *; may be repeated.",
+    help="Pages of this origin may send, such as https://shop.example or *; may be repeated.",
 )
 @click.option(
     "--trust-proxy", is_flag=True, help="The client is the last address in X-Forwarded-For."
@@ -226,7 +226,7 @@ def http(
     metavar="DIR",
     help="Keep positions in this folder.  [default: headwater-tail/TOPIC]",
 )
-@click.option("--dead-letter", metavar="TOPIC", help="Send lines that are refused there.")
+@click.option("--dead-letter", metavar="TOPIC", help="Send refused lines to this topic.")
 @click.option(
     "--max-event-bytes",
     type=_SIZE,

@@ -12,7 +12,7 @@ _AT_A_TIME = 500
 """Partitions and producers per request."""
 
 _NO_NAME = "headwater-find-hanging"
-"""A name that only those see, or are told to be missing, who may describe every name."""
+"""A name that does not exist; only users who may describe every name get that as the answer."""
 
 
 class OpenTransaction(NamedTuple):

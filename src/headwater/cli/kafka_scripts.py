@@ -380,7 +380,7 @@ def _acls(given: ScriptOptions) -> list[str]:
 
 
 def _tokens(given: ScriptOptions) -> list[str]:
-    """A token is named by its id: others can see a command line, and with a HMAC one can log in."""
+    """Tokens are named by id: other users can see a command line, and an HMAC is enough to log in."""
     given.values("--hmac")
     owners = given.each("--owner-principal", "--owner")
     if "--renew" in given:

@@ -28,7 +28,7 @@ _NOT_SEGMENTS = (".index", ".timeindex", ".txnindex", ".snapshot", ".checksums")
 
 @click.group("log")
 def command() -> None:
-    """Look into the files of a log, and repair them."""
+    """Inspect and repair the files of a log."""
 
 
 @command.command()
@@ -56,7 +56,7 @@ def dump(file: str, records: bool, as_json: bool) -> None:
 _compacted = click.option(
     "--compacted",
     is_flag=True,
-    help="Offsets may be missing, as in a copy of a compacted log; the log's own passes are known.",
+    help="Offsets may be missing, as in a copy of a compacted log; compaction by the broker is recognized.",
 )
 
 

@@ -17,7 +17,7 @@ Row = Mapping[str, object]
 
 
 def check_stdout() -> None:
-    """Raise BrokenPipeError if nobody reads standard output any more (`… | head`)."""
+    """Raise BrokenPipeError if the reader of standard output is gone (`… | head`)."""
     if stdout_is_closed():
         raise BrokenPipeError("standard output is closed")
 
@@ -48,7 +48,7 @@ def show(rows: Sequence[Row], *, as_json: bool, nothing: str = "", title: str = 
 
 
 async def if_allowed(what: str, asked: Awaitable[T]) -> T | None:
-    """Return what a broker answers; None, and a line about it, if this user may not know it."""
+    """Return the broker's answer; None, after printing a line, if this user may not know it."""
     try:
         return await asked
     except KafkaError as refusal:

@@ -1,4 +1,4 @@
-"""`headwater quotas`: list, set, remove; what users, client ids and addresses may take."""
+"""`headwater quotas`: list, set and remove the limits of users, client ids and addresses."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from headwater.security.quotas import CLIENT_ID, DEFAULT, IP, USER, QuotaEntity
 
 _PARTS = ((USER, "user"), (CLIENT_ID, "client_id"), (IP, "ip"))
 _dry_run = click.option(
-    "--dry-run", is_flag=True, help="Check, say what would be done, and do nothing."
+    "--dry-run", is_flag=True, help="Check, show what would be done, and do nothing."
 )
 
 

@@ -61,7 +61,7 @@ async def _log_dirs(admin: Admin, targets: LogDirTargets) -> list[LogDirDescript
 @click.option(
     "--brokers",
     metavar="ID,ID,...",
-    help="The brokers that shall hold the topics; by default all that are live.",
+    help="The brokers that will hold the topics; by default all live brokers.",
 )
 @click.option(
     "-r", "--replication-factor", type=click.IntRange(1), help="Another number of replicas."

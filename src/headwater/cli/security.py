@@ -27,7 +27,7 @@ dir_option = click.option(
 
 @click.group("security")
 def command() -> None:
-    """Make, check, renew and import certificates and secured settings."""
+    """Create, check, renew and import certificates and secured settings."""
 
 
 @command.command("init")
@@ -49,7 +49,7 @@ def init(
     port: int | None,
     certificates: bool,
 ) -> None:
-    """Make an authority, a certificate of the brokers, users, and settings for all of them.
+    """Create an authority, a certificate for the brokers, users, and settings for all of them.
 
     Every connection is encrypted, users log in, and only admin may do anything until ACLs allow
     more. The settings of a user hold the password; Kafka's tools take the same file. What is there
@@ -76,7 +76,7 @@ def init(
 
 
 def _say_how_to_add(secure: SecureFolder, settings: Path) -> None:
-    """Brokers read the file of users when they start, so those that run do not know a new one."""
+    """Brokers read the users' file when they start, so running brokers do not know a new user."""
     click.echo(
         f"add {settings.stem} to a cluster that runs: headwater --config {_shown(secure, ADMIN)} "
         f"users add {settings.stem} --password-file {os.path.relpath(settings)}"
@@ -98,7 +98,7 @@ def _say_how_to_add(secure: SecureFolder, settings: Path) -> None:
     "the settings.",
 )
 def check(folder: Path, file: Path | None, zookeeper: str | None) -> None:
-    """Report readable secrets, ending certificates, and weak or unusable settings.
+    """Report readable secrets, expiring certificates, and weak or unusable settings.
 
     With a ZooKeeper, report nodes that others than the brokers may change, or read where they hold
     secrets; the login of the settings is used. The exit code is 1 if anything is found.
@@ -140,9 +140,11 @@ def _now() -> datetime:
 
 @command.command("renew")
 @dir_option
-@click.option("--all", "everything", is_flag=True, help="Renew certificates that last longer, too.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Renew all certificates, even those that last longer."
+)
 def renew(folder: Path, everything: bool) -> None:
-    """Sign certificates again that end within 30 days.
+    """Renew certificates that expire within 30 days.
 
     Running brokers use the new ones within seconds, clients when they connect again.
     """

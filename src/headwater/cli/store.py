@@ -34,7 +34,7 @@ from headwater.cli.up import stop_with_stdin
 @click.option(
     "--until-stdin-closes",
     is_flag=True,
-    help="Also stop when standard input closes, that is with the program that started the store.",
+    help="Also stop when standard input closes, when the program that started the store ends.",
 )
 def command(
     host: str, port: int, data_dir: str, log_level: str, as_json: bool, until_stdin_closes: bool

@@ -18,7 +18,7 @@ from headwater.errors import E, KafkaError
 from headwater.pki.authority import write_private
 from headwater.security.scram_credentials import SCRAM_SHA_512
 
-_dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 
 
 def _milliseconds(ctx: click.Context, option: click.Parameter, text: str | None) -> int | None:
@@ -42,7 +42,7 @@ def _duration(name: str, parameter: str, text: str) -> Callable[..., Any]:
 
 @click.group("tokens")
 def command() -> None:
-    """List, create, renew and expire delegation tokens: passwords that end, for jobs of a user.
+    """List, create, renew and expire delegation tokens: temporary passwords for a user's jobs.
 
     A token logs in as its owner, with SCRAM. Brokers need delegation.token.secret.key for that.
     """
@@ -69,13 +69,13 @@ async def list_tokens(admin: Admin, owners: tuple[str, ...], as_json: bool) -> N
 
 
 @command.command("create")
-@click.option("--owner", metavar="USER", help="Whom the token logs in. Default: you.")
+@click.option("--owner", metavar="USER", help="The user that the token logs in as. Default: you.")
 @click.option(
     "--renewer",
     "renewers",
     multiple=True,
     metavar="USER",
-    help="Somebody who may renew and expire the token beside its owner; may be repeated.",
+    help="A user, besides the owner, who may renew and expire the token; may be repeated.",
 )
 @_duration("--lifetime", "lifetime_ms", "How long the token lasts at most: P7D, PT12H.")
 @click.option(
@@ -96,7 +96,7 @@ async def create(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Make a token. Its password is shown once."""
+    """Create a token. Its password is shown only once."""
     if dry_run:
         click.echo(f"a token of {owner or 'you'}: would be created")
         return
@@ -143,13 +143,13 @@ async def _write_login(admin: Admin, token: DelegationToken, file: Path) -> None
 
 @command.command("renew")
 @click.argument("token_id", metavar="TOKEN")
-@_duration("--for", "period_ms", "For how long, from now: P1D. Default: as the brokers have it.")
+@_duration("--for", "period_ms", "How long from now: P1D. Default: the brokers' setting.")
 @_dry_run
 @with_admin
 async def renew(
     admin: Admin, token_id: str, period_ms: int | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Keep a token for another period, at most to the end of its life."""
+    """Extend a token by another period, at most to the end of its maximum lifetime."""
     token = await _token(admin, token_id)
     expires_ms = token.expires_ms
     if not dry_run:
@@ -165,7 +165,7 @@ async def renew(
 async def expire(
     admin: Admin, token_id: str, period_ms: int | None, dry_run: bool, as_json: bool
 ) -> None:
-    """End a token. Connections that logged in with it stay until their sessions end."""
+    """End a token. Connections that logged in with it continue until their sessions end."""
     token = await _token(admin, token_id)
     expires_ms = token.expires_ms
     if not dry_run:

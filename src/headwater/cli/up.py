@@ -84,7 +84,7 @@ partitions at once."""
 @click.option(
     "--until-stdin-closes",
     is_flag=True,
-    help="Also stop when standard input closes, that is with the program that started the broker.",
+    help="Also stop when standard input closes, when the program that started the broker ends.",
 )
 def command(
     port: int | None,

@@ -46,7 +46,7 @@ _mechanisms = click.option(
     type=click.Choice(list(SCRAM), case_sensitive=False),
     help="A SCRAM mechanism; may be repeated.",
 )
-_dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 _iterations = click.option(
     "--iterations",
     type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),

@@ -191,7 +191,7 @@ class BlockingConnection:
         }
 
     def _log_in(self) -> None:
-        """Authenticate, if the settings say so; at once or again, before the session ends."""
+        """Authenticate if the settings require it, now or again before the session ends."""
         login = self._login
         if login is None:
             return

@@ -1,4 +1,4 @@
-"""Opens the connections of a client as its settings say."""
+"""Opens the connections of a client according to its settings."""
 
 import ssl
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headwater.client.login import Login
 
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", NO_TLS_REASON)
-"""What OpenSSL calls an answer that is not TLS."""
+"""OpenSSL's names for an answer that is not TLS."""
 
 
 def login_of(settings: ClientSettings, randomness: Randomness) -> "Login | None":

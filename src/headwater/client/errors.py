@@ -87,7 +87,7 @@ class NetworkError(ClientError):
 
 
 class NoTokenError(NetworkError):
-    """A source of tokens gave none, so no broker was asked; that may pass."""
+    """No token could be obtained, so no broker was asked; a retry may succeed."""
 
 
 class UnknownTopicOrPartitionError(ClientError):
@@ -271,7 +271,7 @@ def refusal_in(problems: Iterable[BaseException | None]) -> AuthenticationError 
 
 
 def distrust_in(failures: Sequence[Exception]) -> KafkaError | None:
-    """Return the last failure if the settings do not fit any broker: none is trusted, or has TLS."""
+    """Return the last failure if the settings fit no broker: none is trusted, or none has TLS."""
     found = [
         one for one in failures if isinstance(one, KafkaError) and one.code is E.INVALID_CONFIG
     ]

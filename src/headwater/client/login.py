@@ -27,7 +27,7 @@ Ask = Callable[[Struct, type[Any]], Any]
 _REMEMBERED = 8
 """How many derived keys are kept: brokers have one salt for a user."""
 SHORTEST_SESSION_MS, LONGEST_SESSION_MS = 1000, 24 * 3_600_000
-"""The bounds of a session that a broker gives: a shorter one must not keep a client logging in. Kafka's
+"""The bounds of a session that a broker grants: a shorter one must not keep a client logging in. Kafka's
 brokers refuse to authenticate a client again within a second."""
 _REFUSALS = (E.SASL_AUTHENTICATION_FAILED, E.UNSUPPORTED_SASL_MECHANISM, E.ILLEGAL_SASL_STATE)
 

@@ -25,12 +25,12 @@ class OAuthLogin(Login):
         return OAuthBearerClient(token.text, dict(token.extensions))
 
     async def get_ready(self) -> None:
-        """Take another token if it is time, without holding the loop."""
+        """Replace the token if it is due, without holding the loop."""
         if not self._source.is_fresh:
             await on_thread(partial(self._source.refresh, asyncio.get_running_loop()))
 
     def get_ready_here(self) -> None:
-        """Take another token if it is time, on this thread."""
+        """Replace the token if it is due, on this thread."""
         self._source.refresh()
 
     def refusal(self, address: str, problem: KafkaError | AuthenticationRefused) -> KafkaError:

@@ -26,7 +26,7 @@ _MAX_ANSWER_BYTES = 64 * 1024
 
 
 class BearerToken(NamedTuple):
-    """A token, and when it ends by the wall clock; None if it does not say so."""
+    """A token and its expiry by the wall clock; None if it has none."""
 
     text: str
     expires_ms: int | None
@@ -72,7 +72,7 @@ def expiry_of(token: str) -> int | None:
 
 
 def _granted(credentials: OAuthCredentials, now_ms: int) -> BearerToken:
-    """Ask the token endpoint, as RFC 6749 says in 4.4."""
+    """Ask the token endpoint (RFC 6749, section 4.4)."""
     warn_of_open_endpoint(str(credentials.url))
     client_id, secret = credentials.client_id, credentials.client_secret
     if credentials.urlencode:
@@ -134,7 +134,7 @@ def _fetched(
 
 
 def _provided(credentials: OAuthCredentials, loop: asyncio.AbstractEventLoop | None) -> BearerToken:
-    """Ask the program's own source, in the form that any of the clients has for it."""
+    """Ask the program's own source, in the form of any of the supported clients."""
     provider: Any = credentials.provider
     extensions: Mapping[str, str] = {}
     if callable(getattr(provider, "token", None)):

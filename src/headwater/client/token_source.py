@@ -51,7 +51,7 @@ class TokenSource:
         return self._token
 
     def forget(self, refused: str) -> None:
-        """Take another token next time: a broker has refused this one."""
+        """Get a new token next time: a broker has refused this one."""
         if self._token is not None and self._token.text == refused:
             self._refresh_ms = 0
             self._ends_ms = 0
@@ -62,7 +62,7 @@ class TokenSource:
         return self._token is not None and self._clock.monotonic_ms() < self._refresh_ms
 
     def refresh(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Take another token if it is time; blocks. KafkaError if there is none to log in with.
+        """Replace the token if it is due; blocks. KafkaError if there is none to log in with.
 
         A provider that is a coroutine function runs on `loop`.
         """
@@ -122,7 +122,7 @@ def refresh_after_ms(lifetime_ms: int, window: RefreshWindow, jitter: float) -> 
 
 
 async def on_thread(call: Callable[[], T]) -> T:
-    """Run a call that may block for long on a thread that a program need not wait for at its end."""
+    """Run a call that may block for long on a daemon thread, which a program does not wait for at its end."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 

@@ -111,7 +111,7 @@ class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
 
     @classmethod
     def _change_of(cls, name: str) -> str:
-        """Return what to change in a dict for another client so that it fits; often nothing."""
+        """Return what to change in a dict for another client so that it works here; often nothing."""
         dotted, keyword = name.replace("_", "."), name.replace(".", "_")
         if ALIASES.get(dotted, dotted) in cls.KEYS or name in ("profile", *PROVIDERS, *cls.OBJECTS):
             return ""

@@ -80,37 +80,37 @@ class ClientOAuthKeys(SettingsBase):
     )
     sasl_login_connect_timeout_ms: int = key(
         "sasl.login.connect.timeout.ms", INT, default=5000, at_least=1,
-        doc="How long to wait for a part of what the token endpoint answers.",
+        doc="How long to wait for the next part of the token endpoint's answer.",
         differs="Kafka waits without limit.",
     )
     sasl_login_read_timeout_ms: int = key(
         "sasl.login.read.timeout.ms", INT, default=10_000, at_least=1,
-        doc="How long the token endpoint has for all of its answer.",
+        doc="The time limit for the complete answer of the token endpoint.",
         differs="Kafka waits without limit.",
     )
     sasl_login_retry_backoff_ms: int = key(
         "sasl.login.retry.backoff.ms", LONG, default=100, at_least=0,
-        doc="The pause after a token could not be had; it doubles with each failure.",
+        doc="The pause after a failed attempt to get a token; it doubles with each failure.",
     )
     sasl_login_retry_backoff_max_ms: int = key(
         "sasl.login.retry.backoff.max.ms", LONG, default=10_000, at_least=0,
-        doc="The longest pause after a token could not be had.",
+        doc="The longest pause after a failed attempt to get a token.",
     )
     sasl_login_refresh_window_factor: float = key(
         "sasl.login.refresh.window.factor", DOUBLE, default=0.8, at_least=0.5, at_most=1.0,
-        doc="The part of a token's lifetime after which another one is taken.",
+        doc="The part of a token's lifetime after which it is replaced.",
     )
     sasl_login_refresh_window_jitter: float = key(
         "sasl.login.refresh.window.jitter", DOUBLE, default=0.05, at_least=0.0, at_most=0.25,
-        doc="By what part of the lifetime that moment is random.",
+        doc="The random part of that moment, as a share of the lifetime.",
     )
     sasl_login_refresh_min_period_seconds: int = key(
         "sasl.login.refresh.min.period.seconds", SHORT, default=60, at_least=0, at_most=900,
-        doc="The least time between two tokens, if the lifetime allows it.",
+        doc="The minimum time between two tokens, if the lifetime allows it.",
     )
     sasl_login_refresh_buffer_seconds: int = key(
         "sasl.login.refresh.buffer.seconds", SHORT, default=300, at_least=0, at_most=3600,
-        doc="How long before the end of a token another one is taken, if the lifetime allows it.",
+        doc="How long before its expiry a token is replaced, if the lifetime allows it.",
     )
     sasl_login_callback_handler_class: str | None = key(
         "sasl.login.callback.handler.class", STRING, default=None, check=_handler_problem,

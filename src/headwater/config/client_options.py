@@ -46,33 +46,33 @@ class ClientOptions(TypedDict, total=False):
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     """What to do when no known broker answers: start again from bootstrap.servers, or not."""
     send_buffer_bytes: int
-    """SO_SNDBUF. Has no effect here: the kernel sizes the buffers better by itself."""
+    """SO_SNDBUF. Has no effect here: the kernel chooses better buffer sizes."""
     receive_buffer_bytes: int
-    """SO_RCVBUF. Has no effect here: the kernel sizes the buffers better by itself."""
+    """SO_RCVBUF. Has no effect here: the kernel chooses better buffer sizes."""
     ssl_enabled_protocols: str | Sequence[str]
     """The versions of TLS. TLSv1.2 is used with AEAD cipher suites only."""
     ssl_protocol: Literal["TLSv1.2", "TLSv1.3", "TLS"]
-    """The version for which Java makes its context. Has no effect here: ssl.enabled.protocols
-    names the versions."""
+    """The TLS version of Java's SSLContext. Has no effect here: ssl.enabled.protocols names the
+    versions."""
     ssl_cipher_suites: str | Sequence[str]
-    """The cipher suites of TLSv1.2, by the names of the standard. Those of TLSv1.3 are always
+    """The cipher suites of TLSv1.2, by their standard names. Those of TLSv1.3 are always
     offered."""
     ssl_keystore_type: str
-    """The format of ssl.keystore.location: PEM. Default: by the end of its name."""
+    """The format of ssl.keystore.location: PEM. Default: recognized by the file name."""
     ssl_keystore_location: str
-    """A PEM file with the private key and the certificates that belong to it, the own one
-    first."""
+    """A PEM file with the private key and its certificate chain, the broker's or client's own
+    certificate first."""
     ssl_keystore_password: str
     """The password of a key store of Java. Has no effect here: the private key of a PEM file
     has ssl.key.password."""
     ssl_keystore_key: str
     """The private key as PEM text, instead of ssl.keystore.location."""
     ssl_keystore_certificate_chain: str
-    """The certificates for ssl.keystore.key as PEM text, the own one first."""
+    """The certificate chain of ssl.keystore.key as PEM text, the own certificate first."""
     ssl_key_password: str
     """The password of the private key, if it is encrypted."""
     ssl_truststore_type: str
-    """The format of ssl.truststore.location: PEM. Default: by the end of its name."""
+    """The format of ssl.truststore.location: PEM. Default: recognized by the file name."""
     ssl_truststore_location: str
     """A PEM file with the certificates of the authorities whose signatures are trusted.
     Default: those that the system trusts."""
@@ -83,18 +83,18 @@ class ClientOptions(TypedDict, total=False):
     """The certificates of the trusted authorities as PEM text, instead of
     ssl.truststore.location."""
     ssl_endpoint_identification_algorithm: Literal["https", "HTTPS", ""]
-    """https: the certificate of a server must have the name or address to which the client
-    connects. Empty: any name will do."""
+    """https: the certificate of a server must contain the name or address to which the client
+    connects. Empty: any name is accepted."""
     ssl_provider: str
-    """The provider of TLS in Java. Has no effect here: TLS is that of OpenSSL, not of Java."""
+    """The provider of TLS in Java. Has no effect here: OpenSSL provides TLS, not Java."""
     ssl_secure_random_implementation: str
-    """The source of random numbers in Java. Has no effect here: TLS is that of OpenSSL, not of
+    """The source of random numbers in Java. Has no effect here: OpenSSL provides TLS, not
     Java."""
     ssl_keymanager_algorithm: str
-    """The algorithm of Java's key manager. Has no effect here: TLS is that of OpenSSL, not of
+    """The algorithm of Java's key manager. Has no effect here: OpenSSL provides TLS, not
     Java."""
     ssl_trustmanager_algorithm: str
-    """The algorithm of Java's trust manager. Has no effect here: TLS is that of OpenSSL, not of
+    """The algorithm of Java's trust manager. Has no effect here: OpenSSL provides TLS, not
     Java."""
     ssl_certificate_location: str
     """A PEM file with the client's certificate, if ssl.key.location has the private key
@@ -118,21 +118,21 @@ class ClientOptions(TypedDict, total=False):
     """A PEM file with the authorities that the token endpoint's certificate may be signed by.
     Default: those that the system trusts."""
     sasl_login_connect_timeout_ms: int
-    """How long to wait for a part of what the token endpoint answers."""
+    """How long to wait for the next part of the token endpoint's answer."""
     sasl_login_read_timeout_ms: int
-    """How long the token endpoint has for all of its answer."""
+    """The time limit for the complete answer of the token endpoint."""
     sasl_login_retry_backoff_ms: int
-    """The pause after a token could not be had; it doubles with each failure."""
+    """The pause after a failed attempt to get a token; it doubles with each failure."""
     sasl_login_retry_backoff_max_ms: int
-    """The longest pause after a token could not be had."""
+    """The longest pause after a failed attempt to get a token."""
     sasl_login_refresh_window_factor: float
-    """The part of a token's lifetime after which another one is taken."""
+    """The part of a token's lifetime after which it is replaced."""
     sasl_login_refresh_window_jitter: float
-    """By what part of the lifetime that moment is random."""
+    """The random part of that moment, as a share of the lifetime."""
     sasl_login_refresh_min_period_seconds: int
-    """The least time between two tokens, if the lifetime allows it."""
+    """The minimum time between two tokens, if the lifetime allows it."""
     sasl_login_refresh_buffer_seconds: int
-    """How long before the end of a token another one is taken, if the lifetime allows it."""
+    """How long before its expiry a token is replaced, if the lifetime allows it."""
     sasl_login_callback_handler_class: str
     """The class of Java that gets tokens. Has no effect here: tokens are always taken as this
     class does."""
@@ -156,7 +156,7 @@ class ClientOptions(TypedDict, total=False):
     """The certificates of the trusted authorities as PEM text, instead of
     ssl.truststore.location."""
     ssl_certificate_pem: str
-    """The certificates for ssl.keystore.key as PEM text, the own one first."""
+    """The certificate chain of ssl.keystore.key as PEM text, the own certificate first."""
     ssl_key_pem: str
     """The private key as PEM text, instead of ssl.keystore.location."""
     sasl_oauthbearer_client_id: str

@@ -20,7 +20,7 @@ ALIASES: Final = {
     "ssl.keyfile": "ssl.key.location",
     "ssl.password": "ssl.key.password",
 }
-"""Names of other clients for keys of Kafka."""
+"""The names that other clients have for Kafka's keys."""
 
 
 class ClientTlsKeys(TlsKeys):

@@ -4,7 +4,7 @@ from headwater.config.addresses import addresses_problem
 from headwater.config.keys import INT, LIST, LONG, STRING, SettingsBase, key
 from headwater.config.listeners import PROTOCOLS
 
-_KERNEL = "the kernel sizes the buffers better by itself"
+_KERNEL = "the kernel chooses better buffer sizes"
 
 
 class ConnectingKeys(SettingsBase):

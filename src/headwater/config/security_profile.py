@@ -1,4 +1,4 @@
-"""`security.profile=hardened`: settings for a network that nobody should have to trust, and their reasons.
+"""`security.profile=hardened`: settings for an untrusted network, and their reasons.
 
 The profile sets keys that are not set, and refuses to start with others that contradict it. Stricter
 values than its own stay.
@@ -45,7 +45,7 @@ _RULES: Mapping[str, _Rule] = {
         STANDARD_AUTHORIZER, "nobody may do what no ACL allows", lambda value: not value
     ),
     "allow.everyone.if.no.acl.found": _Rule("false", "a resource without ACLs is closed", bool),
-    "sasl.plain.without.tls": _Rule("false", "passwords never cross the network as they are", bool),
+    "sasl.plain.without.tls": _Rule("false", "passwords never cross the network unencrypted", bool),
     "sasl.server.max.receive.size": _Rule("65536", "strangers cost little memory", _beyond(65_536)),
     "socket.request.max.bytes": _Rule(
         "16777216", "one request costs little memory", _beyond(16_777_216)

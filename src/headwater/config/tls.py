@@ -1,4 +1,4 @@
-"""The `ssl.` keys that brokers and clients share, in Kafka's words, and what they come to.
+"""The `ssl.` keys that brokers and clients share, and the settings of TLS that follow from them.
 
 Stores are PEM: a file with the private key and its certificates, or both as text in the settings.
 """
@@ -42,7 +42,7 @@ SUITES = {
 }
 """The cipher suites of TLS 1.2 that are used, with their names in OpenSSL."""
 SUITES_1_3 = ("TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256")
-_JAVA = "TLS is that of OpenSSL, not of Java"
+_JAVA = "OpenSSL provides TLS, not Java"
 
 
 def _store_type(text: str) -> str | None:
@@ -69,30 +69,30 @@ class TlsKeys(SettingsBase):
         "ssl.enabled.protocols", LIST, default=(TLS_1_3,), one_of=(TLS_1_2, TLS_1_3),
         per_listener=True,
         doc="The versions of TLS. TLSv1.2 is used with AEAD cipher suites only.",
-        differs="Kafka also takes TLSv1.2 unless told otherwise.",
+        differs="Kafka also accepts TLSv1.2 by default.",
     )
     ssl_protocol: str = key(
         "ssl.protocol", STRING, default=TLS_1_3, one_of=(TLS_1_2, TLS_1_3, "TLS"), per_listener=True,
-        doc="The version for which Java makes its context.",
+        doc="The TLS version of Java's SSLContext.",
         idle="ssl.enabled.protocols names the versions",
     )
     ssl_cipher_suites: tuple[str, ...] | None = key(
         "ssl.cipher.suites", LIST, default=None, check=_suites, per_listener=True,
-        doc="The cipher suites of TLSv1.2, by the names of the standard. Those of TLSv1.3 are "
+        doc="The cipher suites of TLSv1.2, by their standard names. Those of TLSv1.3 are "
             "always offered.",
         differs="Suites without authenticated encryption or forward secrecy are refused.",
     )
     ssl_keystore_type: str | None = key(
         "ssl.keystore.type", STRING, default=None, check=_store_type, mode=Mode.PER_BROKER,
         per_listener=True,
-        doc="The format of ssl.keystore.location: PEM. Default: by the end of its name.",
+        doc="The format of ssl.keystore.location: PEM. Default: recognized by the file name.",
         differs="Kafka also reads JKS and PKCS12, formats of Java; `headwater security import` "
                 "converts a PKCS12 file.",
     )
     ssl_keystore_location: str | None = key(
         "ssl.keystore.location", STRING, default=None, mode=Mode.PER_BROKER, per_listener=True,
-        doc="A PEM file with the private key and the certificates that belong to it, the own one "
-            "first.",
+        doc="A PEM file with the private key and its certificate chain, the broker's or client's own "
+            "certificate first.",
     )
     ssl_keystore_password: str | None = key(
         "ssl.keystore.password", PASSWORD, default=None, mode=Mode.PER_BROKER, per_listener=True,
@@ -106,7 +106,7 @@ class TlsKeys(SettingsBase):
     ssl_keystore_certificate_chain: str | None = key(
         "ssl.keystore.certificate.chain", STRING, default=None, mode=Mode.PER_BROKER,
         per_listener=True,
-        doc="The certificates for ssl.keystore.key as PEM text, the own one first.",
+        doc="The certificate chain of ssl.keystore.key as PEM text, the own certificate first.",
     )
     ssl_key_password: str | None = key(
         "ssl.key.password", PASSWORD, default=None, mode=Mode.PER_BROKER, per_listener=True,
@@ -115,7 +115,7 @@ class TlsKeys(SettingsBase):
     ssl_truststore_type: str | None = key(
         "ssl.truststore.type", STRING, default=None, check=_store_type, mode=Mode.PER_BROKER,
         per_listener=True,
-        doc="The format of ssl.truststore.location: PEM. Default: by the end of its name.",
+        doc="The format of ssl.truststore.location: PEM. Default: recognized by the file name.",
         differs="Kafka also reads JKS and PKCS12, formats of Java; `headwater security import` "
                 "converts a PKCS12 file.",
     )
@@ -138,8 +138,8 @@ class TlsKeys(SettingsBase):
     ssl_endpoint_identification_algorithm: str = key(
         "ssl.endpoint.identification.algorithm", STRING, default="https", one_of=("https", "HTTPS", ""),
         per_listener=True,
-        doc="https: the certificate of a server must have the name or address to which the client "
-            "connects. Empty: any name will do.",
+        doc="https: the certificate of a server must contain the name or address to which the client "
+            "connects. Empty: any name is accepted.",
     )
     ssl_provider: str | None = key(
         "ssl.provider", STRING, default=None, per_listener=True,
@@ -222,7 +222,7 @@ def tls_settings(value_of: Callable[[str], Value], client_auth: str = "none") ->
 
 
 def _require_pem(name: str, location: str | None, store_type: str | None) -> None:
-    """Refuse a store of Java; one without a type is judged by its name."""
+    """Refuse a Java key store; without a configured type, its file name decides."""
     if location is None:
         return
     found = next((kind for end, kind in _ENDINGS.items() if location.lower().endswith(end)), PEM)

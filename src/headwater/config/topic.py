@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headwater.config.broker import BrokerSettings
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-ALONE = "a broker alone copies to and from nobody"
 _REPLICA = re.compile(r"[0-9]+:[0-9]+\Z")
 
 

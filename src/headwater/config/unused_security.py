@@ -1,4 +1,4 @@
-"""Refuses security settings that would protect nothing: their owner believes that they do."""
+"""Refuses security settings that have no effect, because their owner believes that they protect."""
 
 from collections.abc import Mapping, Sequence
 

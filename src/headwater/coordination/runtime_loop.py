@@ -256,7 +256,7 @@ class ShardRuntime(Generic[S, R]):
             self._runtime.append_failed(self._partition)
 
     def _refuse_too_large(self, outcome: Outcome[R], failure: RecordTooLarge) -> None:
-        """Answer with the error; only what asked for the records is set back."""
+        """Answer with the error; only the command that made the records is undone."""
         refused = self.shard.too_large(outcome.records)
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._say_too_large_at_ms:

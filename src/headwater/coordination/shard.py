@@ -42,7 +42,7 @@ class Outcome(Generic[R]):
 
 
 class TooLarge(NamedTuple):
-    """What to say of records that are too large for the log."""
+    """How to report records that are too large for the log."""
 
     error: E
     """The answer to the request for them."""
@@ -78,7 +78,7 @@ class Shard(Protocol[R]):
         """Describe the records of one command, of which nothing was appended."""
 
     def withdraw(self, now: Now, records: Sequence[R]) -> Outcome[R]:
-        """Take back what a command did besides its `records`, which are too large for the log."""
+        """Undo what a command did besides its `records`, which are too large for the log."""
 
     def parked(self) -> list[Token]:
         """The tokens that still wait for a reply."""

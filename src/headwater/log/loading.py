@@ -64,7 +64,7 @@ class LastKnown:
     clean_end: tuple[int, int] | None = None
     """Size of the active segment and end offset at the clean stop, if the marker has them."""
     pages_certain: bool = False
-    """Whether the page cache certainly shows nothing that the disk lacks: the machine has booted."""
+    """Whether the page cache cannot show anything that the disk lacks, because the machine has rebooted."""
 
 
 @dataclass(slots=True)

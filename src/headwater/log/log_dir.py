@@ -267,7 +267,7 @@ def _checksum_line(text: bytes) -> bytes:
 
 
 def dir_at(dirs: Iterable[LogDir], path: str) -> LogDir:
-    """Return the folder with this path; KafkaError if it is not among them, or offline."""
+    """Return the log dir with this path; KafkaError if there is none, or if it is offline."""
     for log_dir in dirs:
         if log_dir.path == path.rstrip("/"):
             if log_dir.offline:

@@ -118,7 +118,7 @@ class PartitionLog:
 
     @property
     def durable_start(self) -> int:
-        """The start below which a power cut brings no record back."""
+        """The log start below which a power cut cannot bring records back."""
         return min(self.stored_start, self.log_start_offset)
 
     @property

@@ -1,4 +1,4 @@
-"""Rebuilds what a log's batches tell: indexes, checksums, leader epochs; removes damaged snapshots.
+"""Rebuilds what follows from a log's batches: indexes, checksums, leader epochs; removes damaged snapshots.
 
 The batches themselves are never changed. A segment whose batches are damaged is left alone: its
 checksums and indexes are evidence. No broker may run on the folder meanwhile.

@@ -1,1 +1,1 @@
-"""A small certificate authority for brokers and clients, made with the `openssl` command."""
+"""A small certificate authority for brokers and clients, created with the `openssl` command."""

@@ -16,7 +16,7 @@ from headwater.pki.openssl import openssl
 
 CA_DAYS = 3650
 STORE_DAYS = 397
-"""About thirteen months, the longest that browsers accept of others."""
+"""About thirteen months, the longest lifetime that browsers accept from public authorities."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-sha256")
 

@@ -1,4 +1,4 @@
-"""A folder with all that a secured broker and its clients need, made at once and kept up to date.
+"""A folder with everything that a secured broker and its clients need, created and kept up to date.
 
 ca.pem ca.key            the authority; the key signs, so it belongs on no broker
 broker.pem               the brokers' key and certificate
@@ -69,7 +69,7 @@ class SecureFolder:
         *,
         certificates: bool = False,
     ) -> list[Path]:
-        """Make what is missing, and return it; what is there stays as it is."""
+        """Create what is missing, and return it; existing files stay unchanged."""
         wanted = [checked_name(user) for user in dict.fromkeys((ADMIN, *users))]
         if ANONYMOUS.name in wanted:
             raise ConfigError(
@@ -98,7 +98,7 @@ class SecureFolder:
         return made
 
     def _close_folders(self) -> None:
-        """Make the folders, which only their owner may enter; those that are there may be wider."""
+        """Create the folders, which only their owner may enter; existing ones may have had a wider mode."""
         for path in (self.folder, self.users_folder):
             if path.exists() and _is_open(path):
                 self.closed.append(path)
@@ -106,7 +106,7 @@ class SecureFolder:
             path.chmod(0o700)
 
     def kept(self, hosts: Sequence[str], port: int | None) -> Iterator[str]:
-        """Yield what the folder has instead of hosts and a port that were asked for, if any."""
+        """Yield the hosts and the port of the folder that differ from the requested ones."""
         found = parse_certificate(certificates_of(self.broker_store.read_text())[0])
         names = sorted(map(shown_name, found.names))
         missing = [host for host in hosts if _host_in_certificate(host) not in names]
@@ -135,7 +135,7 @@ class SecureFolder:
                 yield store, parse_certificate(certificates_of(store.read_text())[0])
 
     def renew(self, now: datetime, *, everything: bool = False) -> list[Path]:
-        """Sign stores again that end soon, with the same names, and return them."""
+        """Renew the stores that expire soon, with the same names, and return them."""
         self._require_authority()
         limit = now + timedelta(days=SOON_DAYS)
         due = [
@@ -149,7 +149,7 @@ class SecureFolder:
         return [store for store, _ in due]
 
     def problems(self, now: datetime) -> Iterator[str]:
-        """Yield what is wrong: files that others can read, certificates that end soon."""
+        """Yield what is wrong: files that others can read, certificates that expire soon."""
         self._require_authority()
         for path in (self.folder, self.users_folder):
             if path.exists() and _is_open(path):

@@ -61,7 +61,7 @@ def prepare(
 
 
 def is_surely_readable(batch: memoryview, header: RawHeader) -> bool:
-    """Return whether readers certainly have the memory for the records of the batch.
+    """Return whether the records of the batch certainly fit into the memory of readers.
 
     `prepare` finds it out if that is not certain.
     """

@@ -8,7 +8,7 @@ INT64_MAX: Final = (1 << 63) - 1
 WALKED_COUNT: Final = 4
 """Batches of up to this many records are always walked: it costs next to nothing."""
 MAX_UNCOMPRESSED_BYTES: Final = 64 << 20
-"""Readers decompress no batch to more than this, so that none may be accepted."""
+"""Readers refuse to decompress a batch to more than this, so no such batch may be accepted."""
 LEAST_UNCOMPRESSED_BYTES: Final = 8 << 20
 """Any batch may decompress to this much: topics of small messages accept dense batches too."""
 

@@ -66,7 +66,7 @@ class Leading:
         return -max(near)[1] if near else partition.node_id
 
     def low_watermark(self, live: Container[int]) -> int:
-        """Return the least log start of the live replicas that a power cut cannot undo."""
+        """Return the lowest log start of the live replicas that a power cut cannot undo."""
         replica = self._replica
         return replica.partition.low_watermark(replica.log.durable_start, live)
 

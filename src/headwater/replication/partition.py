@@ -220,7 +220,7 @@ class Partition:
         return [self._propose(self.isr - late)] if late else NOTHING
 
     def write_refused(self, *, keeps_records: bool) -> Sequence[Effect]:
-        """The disk takes no more writes here: let another in-sync replica lead, if there is one.
+        """The disk here takes no more writes: let another in-sync replica lead, if there is one.
 
         A follower leaves the in-sync set: records are committed without it. It does not know the set of
         now, so it proposes none (`LEAVE`). A replica whose disk is full `keeps_records`: it may stay

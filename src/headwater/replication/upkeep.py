@@ -67,7 +67,7 @@ class Upkeep:
         return self._log.recovery_point < self._log.segments.active.base_offset
 
     def times_to_read(self) -> Callable[[], list[tuple[Segment, Times]]] | None:
-        """Return a call for a file thread that reads what compaction must know of the age of records.
+        """Return a call for a file thread that reads what compaction must know about the age of records.
 
         None if it depends on no age, or knows them all.
         """

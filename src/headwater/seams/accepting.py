@@ -32,7 +32,7 @@ RECORD_HEADER = 5
 """Bytes in front of a record of TLS: its type, its version, its size."""
 LONGEST_RECORD = 16 * 1024
 FIRST_BYTES = 4096
-"""How much is looked at: more than a first message of TLS, or a first request without TLS, has."""
+"""How much is examined: more than the first message of TLS, or a first request without TLS."""
 _HANDSHAKE_RECORD = 0x16
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -173,7 +173,7 @@ class TcpListener:
     # -- TLS
 
     def _greeted_by(self, greeting: "_Greeting", *, whole: bool) -> None:
-        """The first message of a peer is there, or the peer is gone."""
+        """The first message of a peer has arrived, or the peer is gone."""
         self._greeted.pop(greeting, None)
         if whole:
             self._ready.append(greeting)
@@ -324,7 +324,7 @@ class _Greeting:
         self._loop.remove_reader(self.stream)
 
     def drop(self, failure: Exception | None) -> None:
-        """Close the stream, and tell its owner."""
+        """Close the stream and notify its owner."""
         if self.stream.fileno() < 0:
             return
         self._stop_watching()

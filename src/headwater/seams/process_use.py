@@ -1,4 +1,4 @@
-"""What this process uses of its machine."""
+"""How much of the machine this process uses."""
 
 import os
 import resource

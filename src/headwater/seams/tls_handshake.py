@@ -51,7 +51,7 @@ class Handshake:
         )
 
     def read(self) -> None:
-        """Take what the peer has sent, and take the next step on a thread."""
+        """Read what the peer has sent, and run the next step on a thread."""
         try:
             received = self.stream.recv(_RECEIVED_AT_ONCE)
         except (BlockingIOError, InterruptedError):
@@ -82,11 +82,11 @@ class Handshake:
 
     @property
     def stepping(self) -> bool:
-        """Whether a step waits for a thread or is on one; else the peer has to send more."""
+        """Whether a step is queued or running on a thread; otherwise the peer has to send more."""
         return self._step is not None
 
     def drop(self, failure: Exception | None) -> None:
-        """Give up, and report why; a step that waits for a thread is never taken."""
+        """Give up and report why; a queued step never runs."""
         if not self._ended:
             if self._step is not None:
                 self._step.cancel()

@@ -22,7 +22,7 @@ LONGEST_RECORD = HEADER + 16 * 1024 + 2048
 RECORDS_A_TURN = 100
 """How many are decrypted in one turn of the loop: small ones take as long as large ones."""
 MOST_BARREN = 32
-"""How many in a row may be without content: each one may change the keys, which takes long."""
+"""How many in a row may be empty: each may change the keys, which takes long."""
 PIECE = 7 * 16 * 1024
 """How much is encrypted before it is sent: whole records, in less memory than malloc gives back."""
 PIECES_A_TURN = 16
@@ -31,7 +31,7 @@ HIGH_WATER = 512 * 1024
 """Unsent bytes above which the protocol should pause."""
 LOW_WATER = HIGH_WATER // 4
 WATCH_AGAIN_S = 1.0
-"""How long after bytes came the loop is asked once more for an error of the socket."""
+"""How long after received bytes the loop is asked once more for an error of the socket."""
 SHUTDOWN_TIMEOUT_S = 2.0
 """How long a peer may take to read more of what is left, and then to close its side."""
 
@@ -144,7 +144,7 @@ class TlsTransport(asyncio.Transport):
     # -- what protocols call
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """The peer's address, the socket, the object of TLS."""
+        """Return the peer's address, the socket, or the TLS object."""
         if name == "socket":
             return self._stream
         if self._lost:
@@ -201,7 +201,7 @@ class TlsTransport(asyncio.Transport):
             self._watch_room()
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """Send several pieces, which may share a record of TLS and a call of the kernel."""
+        """Send several pieces, which may share a TLS record and a system call."""
         if not self._closing:
             self._queue(*list_of_data)
 
@@ -270,7 +270,7 @@ class TlsTransport(asyncio.Transport):
             self._lose(None)
 
     def _pass_on_later(self) -> None:
-        """Pass on more in the next turn of the loop: the tick of what was passed on ends first."""
+        """Pass on more in the next turn of the loop, after the current tick has ended."""
         if not self._due:
             self._due = True
             self._loop.call_soon(self._pass_on_due)
@@ -349,7 +349,7 @@ class TlsTransport(asyncio.Transport):
     # -- sending
 
     def _send_waiting(self) -> None:
-        """Encrypt and send until the socket takes no more, or it is the turn of others."""
+        """Encrypt and send until the socket takes no more or the turn ends."""
         try:
             for _ in range(PIECES_A_TURN):
                 if not self._unsent and not self._encrypt_some():
@@ -375,7 +375,7 @@ class TlsTransport(asyncio.Transport):
             self._finish()
 
     def _queue(self, *several: Buffer) -> None:
-        """Send after what waits; have the protocol pause if that is much."""
+        """Queue behind unsent bytes; pause the protocol if there are many."""
         self._backlog += several
         self._size += sum(map(len, several))
         if not self._watching_room:

@@ -69,7 +69,7 @@ class DelegationTokens:
         self._key = key.encode()
         self._known: dict[str, _Known] = {}
         self._ids: dict[bytes, str] = {}
-        """By hash of the HMAC, so that how long a search takes tells nothing of a HMAC."""
+        """By hash of the HMAC, so that the time of a search reveals nothing about an HMAC."""
         self._owned = Counter[Principal]()
         self._requested = Counter[Principal]()
 

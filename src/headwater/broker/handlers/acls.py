@@ -34,7 +34,7 @@ from headwater.wire.messages.acls import (
 MAX_TEXT = 4096
 """Characters of a name, a principal or a host; the first is part of a path in the metadata store."""
 MAX_REPEATED = 10_000
-"""How many ACLs the answer to a deletion has more than once; Kafka's controller deletes as many in all."""
+"""The most repeated ACLs in the answer to a deletion; Kafka's controller deletes at most as many in all."""
 
 _Created = CreateAclsResponse.AclCreationResult
 _Deleted = DeleteAclsResponse.DeleteAclsFilterResult

@@ -19,7 +19,7 @@ FEATURES_EPOCH = 0
 MOST_LETTERS = 64
 """Of a client's name or version, which the metrics repeat."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]*+(?<![.-])\Z")
-"""Without a step back, however long the text is."""
+"""Matches without backtracking, however long the text is."""
 
 
 def _version(key: int, versions: Versions) -> ApiVersionsResponse.ApiVersion:

@@ -55,7 +55,7 @@ def most_bytes(throttle: FetchThrottle | None, wanted: int, allowed: int) -> int
 
 
 def withhold(throttle: FetchThrottle | None, parts: list[Part]) -> None:
-    """Drop what was found, if the quota of the client was used up meanwhile."""
+    """Drop what was found if the client has used up its quota in the meantime."""
     if throttle is not None and throttle.withholds_all():
         for part in parts:
             part.found = None

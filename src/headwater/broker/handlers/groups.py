@@ -56,7 +56,7 @@ FIRST_LEAVE_OF_SEVERAL = 3
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 
 MOST_PROTOCOLS = 64
-"""Far more ways of assigning than any client knows; each is compared with those of other members."""
+"""Far more protocols than any client has; each is compared with those of other members."""
 MOST_RECORDS = 8
 """How many times as large as a record of a group a request to join may be: it has metadata for each
 protocol, and one of them is stored."""

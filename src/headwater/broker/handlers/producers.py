@@ -43,7 +43,7 @@ def handle_init_producer_id(
 
 
 def _problem(context: Context, request: Request, body: InitProducerIdRequest) -> E:
-    """Who may write to some topic may be idempotent (KIP-679)."""
+    """Clients that may write to some topic may use idempotence (KIP-679)."""
     if (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_EPOCH):
         return E.INVALID_REQUEST
     if context.permits_any(request, WRITE_TOPIC) or context.permits(request, IDEMPOTENT_WRITE):

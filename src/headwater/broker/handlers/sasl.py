@@ -102,7 +102,7 @@ def _feed(
     accepted: Callable[[SessionStep], None],
     refused: Callable[[AuthenticationRefused], None],
 ) -> None:
-    """Pass a token to the exchange; if that must wait for something, nothing is read meanwhile."""
+    """Pass a token to the exchange; read nothing more until it has an answer."""
     try:
         step = session.feed(token, context.clock.monotonic_ms())
     except WaitFirst as waits:
@@ -159,7 +159,7 @@ def _authenticated(context: Context, connection: ServerConnection, step: Session
 
 
 def _expire(context: Context, connection: ServerConnection) -> None:
-    """Serve nothing more but another authentication, and not for long."""
+    """Serve only re-authentication, for a limited time."""
     session = connection.sasl
     if session is None or connection.gone:
         return
@@ -185,7 +185,7 @@ def _refuse(
     why: str,
     answer: Callable[[], object],
 ) -> None:
-    """Log the reason, and answer and close after a delay; nothing more is read meanwhile."""
+    """Log the reason, then answer and close after a delay; read nothing more until then."""
     if why:
         _log_refusal(context, connection, mechanism, why)
     connection.end_session()

@@ -35,7 +35,7 @@ from headwater.wire.messages.tokens import (
 MOST_TOKENS = 25_000
 """ZooKeeper lists the tokens in one answer, of at most 1 MiB."""
 MOST_TOKENS_EACH = 1000
-"""Of one owner, and of one requester: nobody uses up what is for all."""
+"""The limit per owner and per requester, so that one user cannot use up all tokens."""
 MOST_RENEWERS = 50
 NO_TIME = -1
 
@@ -65,7 +65,7 @@ def _tokens(context: Context) -> TokenChanges:
 def handle_create_token(
     context: Context, request: Request, body: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse | None:
-    """Make a token for the client, or for somebody else whom it may make tokens for."""
+    """Create a token for the client, or for another user for whom it may create tokens."""
     requester = request.connection.principal
     owner = requester
     if body.owner_principal_name:
@@ -158,7 +158,7 @@ def _refuse_too_many(
 def handle_renew_token(
     context: Context, request: Request, body: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse | None:
-    """Move the end of a token, at most to the end of its life."""
+    """Extend a token, at most to the end of its maximum lifetime."""
     now_ms = context.clock.wall_ms()
     usual_ms = context.settings.delegation_token_expiry_time_ms
     period_ms = min(body.renew_period_ms, usual_ms) if body.renew_period_ms > 0 else usual_ms
@@ -175,7 +175,7 @@ def handle_renew_token(
 def handle_expire_token(
     context: Context, request: Request, body: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse | None:
-    """End a token after a period, or remove it at once.
+    """Let a token expire after a period, or remove it at once.
 
     Connections that logged in with it are served until their sessions end, as in Kafka.
     """

@@ -27,7 +27,7 @@ from headwater.wire.apis import API
 
 
 class Exposition:
-    """Reads everything that the table lists. One text is made at a time."""
+    """Reads everything that the table lists. Builds one text at a time."""
 
     def __init__(
         self,

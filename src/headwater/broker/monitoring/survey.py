@@ -1,4 +1,4 @@
-"""One walk over the partitions, groups and connections of a broker, for metrics that are sums of them.
+"""One pass over the partitions, groups and connections of a broker, for metrics that are sums of them.
 
 It pauses after each of them: ten thousand partitions must not hold the event loop.
 """
@@ -22,7 +22,7 @@ MOST_TOPICS = 1000
 MOST_GROUPS = 1000
 MOST_CLIENTS = 100
 OTHER = "(other)"
-"""Instead of the names of rare client libraries; peers choose these names."""
+"""Replaces the names of rare client libraries, because peers choose these names."""
 
 
 class PartitionRow(NamedTuple):

@@ -311,7 +311,7 @@ class Admin:
         renewers: Iterable[str] = (),
         max_lifetime_ms: int | None = None,
     ) -> DelegationToken:
-        """Make a delegation token, with which others can log in as its owner.
+        """Create a delegation token, with which others can log in as its owner.
 
         Args:
             owner: Whom the token logs in, like User:alice; by default the user of this admin.
@@ -326,11 +326,11 @@ class Admin:
         )
 
     def renew_delegation_token(self, hmac: bytes, period_ms: int | None = None) -> int:
-        """Keep a token for another period, by default the broker's; return when it expires now."""
+        """Extend a token by a period, by default the broker's; return its new expiry time."""
         return self._caller.run(self._core.tokens.renew_delegation_token(hmac, period_ms))
 
     def expire_delegation_token(self, hmac: bytes, period_ms: int | None = None) -> int:
-        """End a token after a period, by default at once; return when it expires now.
+        """End a token after a period, by default at once; return its new expiry time.
 
         Connections that logged in with it are served until their sessions end.
         """

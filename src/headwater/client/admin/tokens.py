@@ -1,4 +1,4 @@
-"""Delegation tokens: make, renew, end and describe them."""
+"""Delegation tokens: create, renew, end and describe them."""
 
 from base64 import b64encode
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _AT_ONCE = -1
 
 
 class DelegationToken(NamedTuple):
-    """A delegation token. Everybody who has its HMAC can log in as its owner.
+    """A delegation token. Anyone who has its HMAC can log in as its owner.
 
     Principals are like `User:alice`, times are milliseconds since 1970.
     """
@@ -50,7 +50,7 @@ class DelegationToken(NamedTuple):
 
 
 class TokenAdmin:
-    """Makes, renews, ends and describes delegation tokens."""
+    """Creates, renews, ends and describes delegation tokens."""
 
     def __init__(self, calls: AdminCalls) -> None:
         self._calls = calls
@@ -157,7 +157,7 @@ def _principal(text: str) -> tuple[str, str]:
 
 
 def _hmac(given: object) -> bytes:
-    """Return the bytes of a HMAC; the value is in no message."""
+    """Return the bytes of an HMAC; messages never contain the value."""
     if not isinstance(given, bytes) or not given:
         raise ConfigError("give the HMAC of the delegation token as bytes: DelegationToken.hmac")
     return given

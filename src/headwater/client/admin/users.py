@@ -30,7 +30,7 @@ _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 
 
 class UserScramCredentialUpsertion(NamedTuple):
-    """A password to set for a user. It is not sent: brokers get what verifies it."""
+    """A password to set for a user. It is never sent: brokers get only what verifies it."""
 
     user: str
     password: str

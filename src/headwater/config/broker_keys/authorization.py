@@ -45,5 +45,5 @@ class AuthorizationKeys(SettingsBase):
     )
     allow_everyone_if_no_acl_found: bool = key(
         "allow.everyone.if.no.acl.found", BOOLEAN, default=False,
-        doc="Whether a resource that no ACL is about is open to everyone.",
+        doc="Whether a resource that no ACL covers is open to everyone.",
     )

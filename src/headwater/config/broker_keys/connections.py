@@ -3,7 +3,7 @@
 from headwater.config.keys import CLUSTER_WIDE, INT, INT32_MAX, LONG, STRING, SettingsBase, key
 
 _BOUNDED = "each connection is bounded by itself: 64 requests or 1 MiB a turn, then the next one's"
-_ONE_LOOP = "one event loop and two file threads do all the work"
+_ONE_LOOP = "one event loop and a fixed number of threads do all the work"
 
 
 def _address_limits(text: str) -> str | None:
@@ -53,12 +53,12 @@ class ConnectionKeys(SettingsBase):
     socket_send_buffer_bytes: int = key(
         "socket.send.buffer.bytes", INT, default=102_400, at_least=-1,
         doc="SO_SNDBUF of a client connection; -1 leaves it to the system.",
-        idle="the kernel sizes the buffers better by itself",
+        idle="the kernel chooses better buffer sizes",
     )
     socket_receive_buffer_bytes: int = key(
         "socket.receive.buffer.bytes", INT, default=102_400, at_least=-1,
         doc="SO_RCVBUF of a client connection; -1 leaves it to the system.",
-        idle="the kernel sizes the buffers better by itself",
+        idle="the kernel chooses better buffer sizes",
     )
     socket_listen_backlog_size: int = key(
         "socket.listen.backlog.size", INT, default=1024, at_least=1,

@@ -1,7 +1,6 @@
 """The group coordinator and its offsets topic."""
 
 from headwater.config.keys import INT, INT32_MAX, LONG, SHORT, SettingsBase, key
-from headwater.config.topic import ALONE
 
 
 class GroupKeys(SettingsBase):
@@ -32,7 +31,7 @@ class GroupKeys(SettingsBase):
     offsets_commit_timeout_ms: int = key(
         "offsets.commit.timeout.ms", INT, default=5000, at_least=1,
         doc="How long a commit may wait for its replicas.",
-        idle=ALONE,
+        idle="a commit waits until its replicas have it or another broker coordinates the group",
     )
     offsets_load_buffer_size: int = key(
         "offsets.load.buffer.size", INT, default=5_242_880, at_least=1,

@@ -1,7 +1,6 @@
 """Identity of a broker, and its data folders."""
 
 from headwater.config.keys import INT, LIST, LONG, STRING, SettingsBase, key
-from headwater.config.topic import ALONE
 
 
 class NodeKeys(SettingsBase):
@@ -43,6 +42,6 @@ class NodeKeys(SettingsBase):
         "log.dir.failure.timeout.ms", LONG, default=30_000, at_least=1,
         doc="How long the broker keeps running when it cannot report a failed folder to the "
             "controller.",
-        idle=ALONE,
+        idle="the broker stops only when all its folders have failed",
     )
     # fmt: on

@@ -10,7 +10,6 @@ from headwater.config.keys import (
     SettingsBase,
     key,
 )
-from headwater.config.topic import ALONE
 
 _SELECTORS = "org.apache.kafka.common.replica."
 RACK_AWARE_SELECTOR = _SELECTORS + "RackAwareReplicaSelector"
@@ -60,7 +59,7 @@ class ReplicationKeys(SettingsBase):
     replica_socket_receive_buffer_bytes: int = key(
         "replica.socket.receive.buffer.bytes", INT, default=65_536,
         doc="SO_RCVBUF of a follower's connection.",
-        idle=ALONE,
+        idle="the kernel chooses better buffer sizes",
     )
     replica_selector_class: str | None = key(
         "replica.selector.class", STRING, default=None, one_of=REPLICA_SELECTORS,

@@ -49,7 +49,7 @@ class SaslKeys(SettingsBase):
     )
     sasl_plain_without_tls: bool = key(
         "sasl.plain.without.tls", BOOLEAN, default=False, per_listener=True,
-        doc="Offer PLAIN on SASL_PLAINTEXT listeners, where passwords cross the network as they are.",
+        doc="Offer PLAIN on SASL_PLAINTEXT listeners, where passwords cross the network unencrypted.",
         differs="Kafka has no such key: there, PLAIN is always offered.",
     )
     sasl_mechanism_inter_broker_protocol: str = key(

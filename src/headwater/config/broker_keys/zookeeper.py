@@ -57,7 +57,7 @@ class ZooKeeperKeys(SettingsBase):
     )
     zookeeper_session_timeout_ms: int = key(
         "zookeeper.session.timeout.ms", INT, default=18_000, at_least=100,
-        doc="How long ZooKeeper hears nothing of a broker before it counts as dead.",
+        doc="How long a broker may be silent before ZooKeeper counts it as dead.",
     )
     zookeeper_connection_timeout_ms: int | None = key(
         "zookeeper.connection.timeout.ms", INT, default=None, at_least=1,
@@ -81,7 +81,7 @@ class ZooKeeperKeys(SettingsBase):
     )
     zookeeper_digest_password: str | None = key(
         "zookeeper.digest.password", PASSWORD, default=None,
-        doc="The password of zookeeper.digest.username. It is sent as it is: use TLS on a network "
+        doc="The password of zookeeper.digest.username. It is sent unencrypted: use TLS on a network "
             "that others can read.",
         differs="Kafka has no such key: it reads a login of another scheme from a JAAS file.",
     )
@@ -105,7 +105,7 @@ class ZooKeeperKeys(SettingsBase):
     )
     zookeeper_ssl_keystore_type: str | None = key(
         "zookeeper.ssl.keystore.type", STRING, default=None, check=_store_type,
-        doc="The format of zookeeper.ssl.keystore.location: PEM. Default: by the end of its name.",
+        doc="The format of zookeeper.ssl.keystore.location: PEM. Default: recognized by the file name.",
         differs="Kafka also reads JKS and PKCS12, formats of Java.",
     )
     zookeeper_ssl_truststore_location: str | None = key(
@@ -120,13 +120,13 @@ class ZooKeeperKeys(SettingsBase):
     )
     zookeeper_ssl_truststore_type: str | None = key(
         "zookeeper.ssl.truststore.type", STRING, default=None, check=_store_type,
-        doc="The format of zookeeper.ssl.truststore.location: PEM. Default: by the end of its name.",
+        doc="The format of zookeeper.ssl.truststore.location: PEM. Default: recognized by the file name.",
         differs="Kafka also reads JKS and PKCS12, formats of Java.",
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = key(
         "zookeeper.ssl.endpoint.identification.algorithm", STRING, default="HTTPS",
         one_of=("HTTPS", "https", ""),
         doc="HTTPS: the certificate of a ZooKeeper server must have the name or address that "
-            "zookeeper.connect names. Empty: any name will do.",
+            "zookeeper.connect names. Empty: any name is accepted.",
     )
     # fmt: on

@@ -187,7 +187,7 @@ def _corrected(data: bytes, pos: int, wanted: bytes) -> bytes | None:
 
 
 def _follows(frame: bytes, tree: Tree) -> bool:
-    """Whether a corrected frame has what comes next in the tree: a torn one can look like a wrong bit."""
+    """Whether a corrected frame continues the tree: a torn one can look like a wrong bit."""
     after = deepcopy(tree)
     try:
         for transaction in decode_transactions(frame[:4], frame[_FRAME.size :]):

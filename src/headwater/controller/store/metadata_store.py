@@ -202,7 +202,7 @@ class MetadataStore(Protocol):
 
 
 class AclReader(MetadataStore, Protocol):
-    """A store that shows whose its nodes are: one whose brokers have a login."""
+    """A store that shows the ACLs of its nodes: one whose brokers have a login."""
 
     def acl(self, path: str, reply: Reply[AclAndStat]) -> None:
-        """The ACL of a node; only who may read or administer the node gets it."""
+        """The ACL of a node, for clients that may read or administer the node."""

@@ -1,4 +1,4 @@
-"""Finds nodes of a ZooKeeper that others than the brokers may change, or read where they hold secrets."""
+"""Finds nodes in ZooKeeper that anyone but the brokers may change, or read although they hold secrets."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from headwater.controller.store.znodes import is_sensitive
 _AT_A_TIME = 500
 _OF_ZOOKEEPER = "/zookeeper"
 _STRANGERS = ("world", "ip")
-"""Schemes that prove nothing that only brokers know."""
+"""Schemes that do not prove knowledge of the brokers' login."""
 
 
 class NodeAcl(NamedTuple):

@@ -1,4 +1,4 @@
-"""Closes the root of a store that belongs to one cluster alone: others only read what is below it."""
+"""Closes the root of a store that belongs to one cluster: others can only read what is below it."""
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError

@@ -199,7 +199,7 @@ class Tree:
         return sorted(self._permitted(path, store.READ, caller).children or ())
 
     def acl(self, path: str, caller: Caller = ANYBODY) -> tuple[tuple[Acl, ...], Stat]:
-        """The ACL; the hashes of passwords only for who may change it, as in ZooKeeper.
+        """The ACL, with the hashes of passwords only for clients that may change it, as in ZooKeeper.
 
         With the hash, others could give nodes to its user.
         """

@@ -61,7 +61,7 @@ def secure_acl(path: str) -> tuple[Acl, ...]:
 
 
 def is_sensitive(path: str) -> bool:
-    """Whether the node may hold secrets, or say whose secrets changed."""
+    """Whether the node may hold secrets or names the users whose secrets changed."""
     return any(path == one or path.startswith(f"{one}/") for one in SENSITIVE_PATHS)
 
 

@@ -255,7 +255,7 @@ class ZooKeeperStore:
         )  # fmt: skip
 
     def acl(self, path: str, reply: Reply[AclAndStat]) -> None:
-        """The ACL of a node; only who may read or administer the node gets it."""
+        """The ACL of a node, for clients that may read or administer the node."""
         self._submit(lambda kazoo: kazoo.get_acls_async(path), acl_from, reply, path)
 
     def on_session(self, listener: Callable[[SessionState], None]) -> None:

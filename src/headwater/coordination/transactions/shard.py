@@ -232,7 +232,7 @@ class TransactionShard:
     def _expire_alone(
         self, now: Now, transactional_id: str, known: TransactionMetadata, out: TransactionOutcome
     ) -> None:
-        """Add what expires to `out`, unless its record would have the whole append refused."""
+        """Add what expires to `out`, unless its record would make the log refuse the whole append."""
         one: TransactionOutcome = Outcome()
         self._expire(now, transactional_id, known, one)
         try:

@@ -14,7 +14,7 @@ DISK = "disk"
 BROKEN = "broken"
 """The worker itself failed."""
 ANY_OFFSET = -2
-"""Any batch of the producer may be its last one on the disk."""
+"""Every batch of the producer may be its last one on the disk."""
 
 _PLAIN = (
     "directory", "end_offset", "first_dirty", "now_ms", "delete_retention_ms", "segment_bytes",

@@ -32,7 +32,7 @@ class Times(NamedTuple):
 
 
 class SegmentTimes:
-    """What is known of the segments of one log that compaction has not cleaned."""
+    """The known times of the segments of one log that compaction has not cleaned."""
 
     __slots__ = ("_known",)
 

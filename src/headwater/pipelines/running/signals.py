@@ -21,7 +21,7 @@ _STDERR: Final = 2
 
 
 class StopEvent(threading.Event):
-    """Is set when a run should stop; knows the signal that asked for it."""
+    """Set when a run should stop; knows the signal that asked for it."""
 
     cause = signal.SIGINT
 

@@ -68,7 +68,7 @@ class AlterConfigsRequest(Struct, api_key=33, versions="0-2", flexible="2+"):
     """Replace all configs of a resource."""
 
     class AlterConfigsResource(Struct):
-        """A resource and all that it shall have."""
+        """A resource and its complete new configs."""
 
         resource_type: i8 = 0
         resource_name: str = ""

@@ -30,7 +30,7 @@ class DescribeClientQuotasResponse(Struct, api_key=48, versions="0-1", flexible=
         values: "list[DescribeClientQuotasResponse.ValueData]" = since(default=[])
 
     class EntityData(Struct):
-        """A part of an entity; no name stands for the default."""
+        """A part of an entity; without a name, the default."""
 
         entity_type: str = ""
         entity_name: str | None = ""
@@ -60,7 +60,7 @@ class AlterClientQuotasRequest(Struct, api_key=49, versions="0-1", flexible="1+"
         ops: "list[AlterClientQuotasRequest.OpData]" = since(default=[])
 
     class EntityData(Struct):
-        """A part of an entity; no name stands for the default."""
+        """A part of an entity; without a name, the default."""
 
         entity_type: str = ""
         entity_name: str | None = ""
@@ -87,7 +87,7 @@ class AlterClientQuotasResponse(Struct, api_key=49, versions="0-1", flexible="1+
         entity: "list[AlterClientQuotasResponse.EntityData]" = since(default=[])
 
     class EntityData(Struct):
-        """A part of an entity; no name stands for the default."""
+        """A part of an entity; without a name, the default."""
 
         entity_type: str = ""
         entity_name: str | None = ""

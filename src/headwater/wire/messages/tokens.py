@@ -7,7 +7,7 @@ class CreateDelegationTokenRequest(Struct, api_key=38, versions="0-3", flexible=
     """A token to make; without an owner, it belongs to the client."""
 
     class CreatableRenewers(Struct):
-        """A principal that may renew and expire the token beside its owner."""
+        """A principal, besides the owner, that may renew and expire the token."""
 
         principal_type: str = ""
         principal_name: str = ""

@@ -151,7 +151,7 @@ class CreatePartitionsRequest(Struct, api_key=37, versions="0-3", flexible="2+")
     """Add partitions to topics."""
 
     class CreatePartitionsTopic(Struct):
-        """A topic and the count it shall have."""
+        """A topic and its new partition count."""
 
         name: str = ""
         count: i32 = 0
