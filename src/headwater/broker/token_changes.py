@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from headwater.broker.store_notifications import StoreNotifications, each_at_once
+from headwater.broker.store_notifications import Done, StoreNotifications, each_at_once
 from headwater.broker.token_nodes import (
     BASE_PATHS,
     CHANGE_PREFIX,
@@ -111,18 +111,21 @@ class TokenChanges:
             self._forget(token_id)
             raise
 
-    def _changed(self, token_id: str, done: Callable[[], None]) -> None:
+    def _changed(self, token_id: str, done: Done) -> None:
         """Read a token that a notification names."""
 
         def read(node: Znode | StoreError) -> None:
+            failure = None
             try:
                 if isinstance(node, Znode):
                     self._read(token_id, node)
                 elif node.kind is StoreFailure.NO_NODE:
                     self._forget(token_id)
+                else:
+                    failure = node
             except ValueError as undecodable:
                 log.error("skipped a node of the metadata store: %s", undecodable)
-            done()
+            done(failure)
 
         self._store.get(token_path(token_id), read)
 

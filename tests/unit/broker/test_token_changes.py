@@ -6,7 +6,12 @@ from headwater.broker.token_changes import TokenChanges
 from headwater.broker.token_expiry import CHECKED_AT_ONCE, TokenExpiry
 from headwater.broker.token_nodes import token_path
 from headwater.broker.wall_clock import WallClockWatch
-from headwater.controller.store.metadata_store import ANY_VERSION, SessionState
+from headwater.controller.store.metadata_store import (
+    ANY_VERSION,
+    SessionState,
+    StoreError,
+    StoreFailure,
+)
 from headwater.errors import E
 from headwater.security.delegation_tokens import DelegationTokens, TokenInformation
 from headwater.security.principals import Principal
@@ -112,6 +117,22 @@ def test_a_removed_token_is_not_found_by_a_change_that_came_too_late():
     assert removing == [None]
     assert changing[0].code is E.DELEGATION_TOKEN_NOT_FOUND
     assert run(brokers, brokers.change(0, "never", lambda token: None))[0].code == 62
+
+
+def test_a_token_of_another_broker_that_cannot_be_read_now_may_be_changed_later(monkeypatch):
+    brokers = Brokers(2)
+    get = brokers.store.get
+
+    def fail_for_token(path, reply, *watch):
+        if path == token_path("a"):
+            reply(StoreError(StoreFailure.CONNECTION_LOSS, path))
+        else:
+            get(path, reply, *watch)
+
+    monkeypatch.setattr(brokers.store, "get", fail_for_token)
+    brokers.changes[1].create(brokers.token("a"), lambda _: None)
+    (answer,) = run(brokers, brokers.change(0, "a", lambda token: None))
+    assert answer.code is E.REQUEST_TIMED_OUT
 
 
 def test_only_the_controller_removes_what_has_expired():
