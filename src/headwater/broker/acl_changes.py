@@ -18,6 +18,7 @@ from headwater.broker.store_notifications import Done, StoreNotifications, Then,
 from headwater.controller.metadata_loader import BatchedReads
 from headwater.controller.store.certain_write import write_surely
 from headwater.controller.store.metadata_store import (
+    OVERTAKEN,
     Create,
     Delete,
     MetadataStore,
@@ -61,7 +62,6 @@ MAX_WRITE_BYTES = MAX_NODE_BYTES
 """How large a write of several nodes is. ZooKeeper ends the connection of a client that sends 1 MiB."""
 MOST_TRIES = 100
 """How often a write is tried again after another broker was faster."""
-_OVERTAKEN = (StoreFailure.BAD_VERSION, StoreFailure.NODE_EXISTS, StoreFailure.NO_NODE)
 
 
 class AclEdit(NamedTuple):
@@ -127,7 +127,7 @@ class AclChanges:
     def _read_all(self) -> None:
         """Read every node, after the notifications: what changes meanwhile is notified again."""
         for one in self._lists:
-            one.skip()
+            one.follow_from_now()
         loading = self._loading = AclIndex()
         self._versions = {}
         reads = BatchedReads(self._store, partial(self._loaded, loading))
@@ -296,7 +296,7 @@ class AclChanges:
     ) -> None:
         if isinstance(results, StoreError):
             write.tries += 1
-            if results.kind in _OVERTAKEN and write.tries < MOST_TRIES:
+            if results.kind in OVERTAKEN and write.tries < MOST_TRIES:
                 each_at_once(stored, self._changed, self._write_next)
             else:
                 self._fail(write, results)
@@ -307,7 +307,7 @@ class AclChanges:
             version = 0 if isinstance(made, str) else None
             self._apply(pattern, entries, made.version if isinstance(made, Stat) else version)
             for one in self._lists:
-                one.is_own(str(change))
+                one.ignore(str(change))
         for pattern in some:
             del write.left[pattern]
         write.tries = 0

@@ -58,13 +58,13 @@ class StoreNotifications(Generic[T]):
         self._failure: StoreError | None = None
         """Why the list that is followed was not read, or what it names."""
 
-    def skip(self) -> None:
+    def follow_from_now(self) -> None:
         """Watch for new notifications; skip existing ones, whose subjects the caller reads anyway."""
         self._applied = None
         self._own.clear()
         self._notified(WatchEvent.CHILDREN, self._path)
 
-    def is_own(self, path: str) -> None:
+    def ignore(self, path: str) -> None:
         """Ignore the notification at `path`, which this broker wrote itself."""
         parent, _, name = path.rpartition("/")
         if parent == self._path and name != self._name:

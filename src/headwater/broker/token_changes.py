@@ -23,6 +23,7 @@ from headwater.broker.token_nodes import (
 from headwater.controller.metadata_loader import BatchedReads
 from headwater.controller.store.certain_write import write_surely
 from headwater.controller.store.metadata_store import (
+    OVERTAKEN,
     Create,
     Delete,
     MetadataStore,
@@ -43,7 +44,6 @@ log = logging.getLogger("headwater.server")
 
 MOST_TRIES = 100
 """How often a change is tried again after another broker was faster."""
-_OVERTAKEN = (StoreFailure.BAD_VERSION, StoreFailure.NODE_EXISTS, StoreFailure.NO_NODE)
 
 Decide: TypeAlias = Callable[[TokenInformation], TokenInformation | None]
 """Returns the changed token, None to remove it; a KafkaError leaves it unchanged."""
@@ -81,7 +81,7 @@ class TokenChanges:
 
     def _read_all(self) -> None:
         """Read every node, after the notifications: what changes meanwhile is notified again."""
-        self._notifications.skip()
+        self._notifications.follow_from_now()
         found = self._found = set()
         reads = BatchedReads(self._store, partial(self._loaded, found))
 
@@ -150,7 +150,7 @@ class TokenChanges:
                 reply(_not_stored(results))
             else:
                 self._put(token, 0)
-                self._notifications.is_own(str(results[1]))
+                self._notifications.ignore(str(results[1]))
                 reply(token)
 
         self.tokens.count(token, 1)
@@ -185,9 +185,9 @@ class TokenChanges:
             if not isinstance(results, StoreError):
                 for token_id, notice in zip(ids, results[1::2], strict=True):
                     self._forget(token_id)
-                    self._notifications.is_own(str(notice))
+                    self._notifications.ignore(str(notice))
                 done(None)
-            elif results.kind in _OVERTAKEN:
+            elif results.kind in OVERTAKEN:
                 each_at_once(ids, self._changed, lambda: done(results))
             else:
                 done(results)
@@ -218,7 +218,7 @@ class TokenChanges:
                 self._put(token, made.version)
             else:
                 self._forget(token_id)
-            self._notifications.is_own(str(notice))
+            self._notifications.ignore(str(notice))
             reply(None)
 
         write_surely(self._store, [write, _notice(token_id)], written)
@@ -258,7 +258,7 @@ class _Change:
     def _written(self, decided: TokenInformation | None, failure: StoreError | None) -> None:
         if failure is None:
             self._reply(decided)
-        elif failure.kind in _OVERTAKEN and self._tries < MOST_TRIES:
+        elif failure.kind in OVERTAKEN and self._tries < MOST_TRIES:
             self.begin()
         else:
             self._reply(_not_stored(failure))

@@ -10,6 +10,7 @@ from functools import partial
 
 from headwater.controller.store.metadata_store import (
     ANY_VERSION,
+    OVERTAKEN,
     Check,
     Create,
     Delete,
@@ -25,8 +26,6 @@ from headwater.controller.store.metadata_store import (
 
 MOST_TRIES = 5
 """A store that fails this often has another problem than lost connections, such as a full disk."""
-_OVERTAKEN = (StoreFailure.BAD_VERSION, StoreFailure.NODE_EXISTS, StoreFailure.NO_NODE)
-"""How a multi fails if it was already applied."""
 
 
 def write_surely(store: MetadataStore, ops: Sequence[Op], reply: Reply[list[OpResult]]) -> None:
@@ -65,7 +64,7 @@ class _CertainWrite:
     def _may_be_applied(self, failure: StoreFailure) -> bool:
         if failure is StoreFailure.CONNECTION_LOSS:
             return self._tries < MOST_TRIES
-        return self._tries > 1 and failure in _OVERTAKEN
+        return self._tries > 1 and failure in OVERTAKEN
 
     def _look(self, failure: StoreError) -> None:
         if not self._telling:

@@ -37,6 +37,10 @@ class StoreFailure(Enum):
     CONNECTION_LOSS = "the store cannot be reached, the outcome is unknown"
 
 
+OVERTAKEN = (StoreFailure.BAD_VERSION, StoreFailure.NODE_EXISTS, StoreFailure.NO_NODE)
+"""How a conditional write fails if another write came first, or if it was already applied."""
+
+
 class StoreError(Exception):
     """A refusal; `path` is the node that caused it, `index` its operation in a multi."""
 
