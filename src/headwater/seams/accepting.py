@@ -18,7 +18,7 @@ from typing import Protocol, cast
 
 from headwater.seams.tasks import Tasks
 from headwater.seams.tls_handshake import Handshake
-from headwater.seams.tls_transport import RECEIVED_AT_ONCE, TlsTransport
+from headwater.seams.tls_transport import RECEIVED_AT_ONCE, RECORD_HEADER, TlsTransport
 
 ACCEPTS_A_TURN = 32
 HANDSHAKES_A_TURN = 4
@@ -28,9 +28,8 @@ STEPS_PAUSE_S = 0.01
 HALF_OPEN = 1024
 """How many handshakes may be under way: each has tens of KiB, which count in no budget."""
 NO_DESCRIPTORS_PAUSE_S = 1.0
-RECORD_HEADER = 5
-"""Bytes in front of a record of TLS: its type, its version, its size."""
-LONGEST_RECORD = 16 * 1024
+LONGEST_FIRST_RECORD = 16 * 1024
+"""Bytes after its header: a first message of TLS is not encrypted."""
 FIRST_BYTES = 4096
 """How much is examined: more than the first message of TLS, or a first request without TLS."""
 _HANDSHAKE_RECORD = 0x16
@@ -98,7 +97,7 @@ class TcpListener:
         self._acceptor = acceptor
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
-        self._greeted: dict[_Greeting, None] = {}
+        self._greetings: dict[_Greeting, None] = {}
         # Connections whose handshake may begin.
         self._ready: deque[_Greeting] = deque()
         self._starting = False
@@ -119,7 +118,7 @@ class TcpListener:
             self._pause.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
-        for greeting in [*self._greeted, *self._ready]:
+        for greeting in [*self._greetings, *self._ready]:
             greeting.drop(None)
         self._ready.clear()
         for handshake in [*self._handshakes]:
@@ -167,14 +166,16 @@ class TcpListener:
         else:
             deadline_s = self._loop.time() + self._acceptor.setup_timeout_s
             answer = self._acceptor.plain_answer
-            greeting = _Greeting(self._loop, stream, protocol, deadline_s, self._greeted_by, answer)
-            self._greeted[greeting] = None
+            greeting = _Greeting(
+                self._loop, stream, protocol, deadline_s, self._greeting_ended, answer
+            )
+            self._greetings[greeting] = None
 
     # -- TLS
 
-    def _greeted_by(self, greeting: "_Greeting", *, whole: bool) -> None:
+    def _greeting_ended(self, greeting: "_Greeting", *, whole: bool) -> None:
         """The first message of a peer has arrived, or the peer is gone."""
-        self._greeted.pop(greeting, None)
+        self._greetings.pop(greeting, None)
         if whole:
             self._ready.append(greeting)
             if not self._starting:
@@ -293,7 +294,7 @@ class _Greeting:
             self._begin()
 
     def _wait_for_record(self, size: int, there: int) -> None:
-        if size > LONGEST_RECORD:
+        if size > LONGEST_FIRST_RECORD:
             self.drop(NotTlsError(f"its first record claims {size} bytes"))
             return
         self._wanted += size

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable
 
 from headwater.seams.tasks import Lane, Tasks
-from headwater.seams.tls_transport import HEADER, LONGEST_RECORD, TlsEnd
+from headwater.seams.tls_transport import LONGEST_RECORD, RECORD_HEADER, TlsEnd
 
 _RECEIVED_AT_ONCE = 16 * 1024
 MOST_STEPS = 64
@@ -149,8 +149,8 @@ class Handshake:
 def _whole_records(received: bytearray) -> int:
     """Return how many bytes are whole records, or what OpenSSL refuses at once."""
     at, end = 0, len(received)
-    while end - at >= HEADER:
-        stop = at + HEADER + int.from_bytes(received[at + 3 : at + HEADER])
+    while end - at >= RECORD_HEADER:
+        stop = at + RECORD_HEADER + int.from_bytes(received[at + 3 : at + RECORD_HEADER])
         if stop - at > LONGEST_RECORD:
             return end
         if stop > end:

@@ -16,12 +16,12 @@ from typing import Any
 Buffer = bytes | bytearray | memoryview
 
 RECEIVED_AT_ONCE = 256 * 1024
-HEADER = 5
+RECORD_HEADER = 5
 """Bytes in front of a record: its type, its version, its size."""
-LONGEST_RECORD = HEADER + 16 * 1024 + 2048
+LONGEST_RECORD = RECORD_HEADER + 16 * 1024 + 2048
 RECORDS_A_TURN = 100
 """How many are decrypted in one turn of the loop: small ones take as long as large ones."""
-MOST_BARREN = 32
+MOST_EMPTY_IN_ROW = 32
 """How many in a row may be empty: each may change the keys, which takes long."""
 PIECE = 7 * 16 * 1024
 """How much is encrypted before it is sent: whole records, in less memory than malloc gives back."""
@@ -55,10 +55,10 @@ class TlsTransport(asyncio.Transport):
     __slots__ = (
         "_again",
         "_backlog",
-        "_barren",
         "_closing",
         "_decrypt",
         "_due",
+        "_empty_in_row",
         "_encrypt",
         "_end",
         "_incoming",
@@ -72,8 +72,8 @@ class TlsTransport(asyncio.Transport):
         "_protocol",
         "_reading",
         "_rest",
-        "_said_end",
         "_scratch",
+        "_sent_end",
         "_size",
         "_stream",
         "_timer",
@@ -116,14 +116,14 @@ class TlsTransport(asyncio.Transport):
         # passed on whole; how many in a row had no content.
         self._rest: Buffer = b""
         self._partly = False
-        self._barren = 0
+        self._empty_in_row = 0
         # Whether received bytes are passed on in the next turn of the loop.
         self._due = False
         self._paused_writing = False
         self._closing = False
         # Whether the peer has closed the stream; whether the end of TLS was sent.
         self._peer_gone = False
-        self._said_end = False
+        self._sent_end = False
         self._lost = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -214,7 +214,9 @@ class TlsTransport(asyncio.Transport):
         self._watch()
         self._send_waiting()
         if not self._lost:
-            self._expired(-1)
+            self._timer = self._loop.call_later(
+                SHUTDOWN_TIMEOUT_S, self._check_closing, self.get_write_buffer_size()
+            )
 
     def abort(self) -> None:
         """Close at once."""
@@ -288,7 +290,7 @@ class TlsTransport(asyncio.Transport):
             if self._reading and not self._closing and self._fill():
                 self._pass_on_later()
         except ssl.SSLError as failure:
-            self._refuse(failure)
+            self._send_alert(failure)
         except Exception as failure:  # noqa: BLE001 - of the protocol; the loop goes on
             self._fail(failure)
         answers = self._outgoing.pending
@@ -309,8 +311,8 @@ class TlsTransport(asyncio.Transport):
         records, count = RECORDS_A_TURN, -1
         if self._partly:
             left -= decrypt(left, room)
-        while left and records and end - at >= HEADER:
-            stop = at + HEADER + _size_at(rest, at)[0]
+        while left and records and end - at >= RECORD_HEADER:
+            stop = at + RECORD_HEADER + _size_at(rest, at)[0]
             if stop > end:
                 if stop - at <= LONGEST_RECORD:
                     break  # the rest of the record is under way
@@ -321,12 +323,12 @@ class TlsTransport(asyncio.Transport):
             try:
                 count = decrypt(left, room[size - left :] if left < size else room)
             except ssl.SSLWantReadError:
-                self._barren += 1
-                if self._barren > MOST_BARREN:
+                self._empty_in_row += 1
+                if self._empty_in_row > MOST_EMPTY_IN_ROW:
                     self._lose(ConnectionError("the peer sends too many records without content"))
                     return False
                 continue
-            self._barren = 0
+            self._empty_in_row = 0
             left -= count
             if not count:
                 break
@@ -420,29 +422,32 @@ class TlsTransport(asyncio.Transport):
 
     def _finish(self) -> None:
         """Send the end of TLS, then that of the stream; the peer closes its side."""
-        if self._said_end:
+        if self._sent_end:
             if self._peer_gone:
                 self._lose(None)
             else:
                 with contextlib.suppress(OSError):
                     self._stream.shutdown(socket.SHUT_WR)
             return
-        self._said_end = True
+        self._sent_end = True
         with contextlib.suppress(ssl.SSLError):  # the end of the peer has not come
             self._end.tls.unwrap()
             self._peer_gone = True
         self._send_waiting()
 
-    def _expired(self, before: int) -> None:
-        """Close the stream of a peer that has read nothing, or has not closed its side."""
+    def _check_closing(self, before: int) -> None:
+        """Close the stream of a peer that has read nothing since, or has not closed its side.
+
+        `before` is the number of unsent bytes at the last check.
+        """
         left = self.get_write_buffer_size()
         if left == before:
             self._lose(TimeoutError("the end of TLS took too long"))
         else:
-            self._timer = self._loop.call_later(SHUTDOWN_TIMEOUT_S, self._expired, left)
+            self._timer = self._loop.call_later(SHUTDOWN_TIMEOUT_S, self._check_closing, left)
 
-    def _refuse(self, failure: ssl.SSLError) -> None:
-        """Tell the peer why the stream ends."""
+    def _send_alert(self, failure: ssl.SSLError) -> None:
+        """Send the alert that OpenSSL made, which tells the peer why, and close the stream."""
         if not self._unsent and not self._lost:
             with contextlib.suppress(OSError):
                 self._stream.send(self._outgoing.read())
@@ -474,9 +479,9 @@ class TlsTransport(asyncio.Transport):
         self._stream.close()
         self._backlog.clear()
         self._size, self._unsent = 0, b""
-        self._loop.call_soon(self._tell_lost, failure)
+        self._loop.call_soon(self._report_lost, failure)
 
-    def _tell_lost(self, failure: Exception | None) -> None:
+    def _report_lost(self, failure: Exception | None) -> None:
         """Let go of the protocol, which refers to this object, and of the memory of TLS."""
         protocol, self._rest = self._protocol, b""
         del self._protocol, self._end, self._incoming, self._outgoing

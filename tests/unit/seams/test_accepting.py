@@ -251,7 +251,7 @@ def test_the_oldest_half_open_handshake_makes_room_for_others(
             peers += connect(listener)
             peers[-1].sendall(client_hello(stores))
             await until(lambda count=count: len(acceptor.peers) == count)
-            await until(lambda: not (listener._greeted or listener._ready))
+            await until(lambda: not (listener._greetings or listener._ready))
             await until(lambda: not any(one.stepping for one in listener._handshakes))
         assert len(listener._handshakes) == 3
         assert [len(one.lost) for one in acceptor.peers] == [1, 1, 1, 0, 0, 0]

@@ -21,7 +21,7 @@ from headwater.seams.accepting import TcpListener
 from headwater.seams.tasks import LoopTasks
 from headwater.seams.tls_transport import (
     HIGH_WATER,
-    MOST_BARREN,
+    MOST_EMPTY_IN_ROW,
     PIECE,
     RECORDS_A_TURN,
     TlsTransport,
@@ -535,7 +535,7 @@ def test_a_protocol_that_fails_when_it_is_connected_loses_its_connection(run, mo
 
 def test_a_slow_reader_gets_all_that_was_written_before_the_close(run, monkeypatch) -> None:
     """It has as long as it reads, not the time of one answer for all of it."""
-    expired = TlsTransport._expired
+    check_closing = TlsTransport._check_closing
     monkeypatch.setattr(tls_transport, "SHUTDOWN_TIMEOUT_S", 3600)
 
     async def scenario(accepting: Accepting, client: Client) -> None:
@@ -554,10 +554,10 @@ def test_a_slow_reader_gets_all_that_was_written_before_the_close(run, monkeypat
             left = transport.get_write_buffer_size()
             received += await client.read(min(len(LARGE) // 3, len(wanted) - len(received)))
             if transport.get_write_buffer_size() < left:
-                expired(transport, left)
+                check_closing(transport, left)
                 assert not transport._lost
         assert received == wanted
-        expired(transport, 0)
+        check_closing(transport, 0)
         await until(lambda: peer.lost)
         assert isinstance(peer.lost[0], TimeoutError)
 
@@ -572,13 +572,13 @@ def test_a_peer_that_only_changes_keys_is_closed_soon(run, tmp_path, answered) -
     async def scenario(accepting: Accepting, client: Client) -> None:
         await client.shake_hands()
         raw = RawRecords(tmp_path / "keys")
-        few = b"".join(raw.key_update(answered=answered) for _ in range(MOST_BARREN))
+        few = b"".join(raw.key_update(answered=answered) for _ in range(MOST_EMPTY_IN_ROW))
         few += raw.record(b"content")
         client.socket.sendall(few)
         await until(lambda: accepting.peer.received == b"content")
         assert not accepting.peer.lost
         client.socket.sendall(
-            b"".join(raw.key_update(answered=answered) for _ in range(MOST_BARREN + 1))
+            b"".join(raw.key_update(answered=answered) for _ in range(MOST_EMPTY_IN_ROW + 1))
         )
         await until(lambda: accepting.peer.lost)
         assert isinstance(accepting.peer.lost[0], ConnectionError)
