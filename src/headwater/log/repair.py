@@ -18,8 +18,7 @@ from headwater.log.log_segments import LogSegments
 from headwater.log.presence import Presence
 from headwater.log.segment import LOG, Segment
 from headwater.log.settings import LogSettings
-from headwater.log.verify import EPOCHS_DAMAGED, VerifyResult, segments_in, verify_log
-from headwater.log.verify_notes import snapshot_problems
+from headwater.log.verify import VerifyResult, segments_in, verify_log
 from headwater.model import TopicPartition
 from headwater.records.header_fields import BASE_OFFSET, LEADER_EPOCH
 from headwater.seams.files import Files
@@ -57,27 +56,30 @@ class _Repair:
         for segment in self._segments:
             if segment.size and segment.base_offset not in self._verdict.damaged_segments:
                 yield from self._of_segment(segment)
-        problems = snapshot_problems(self._files, self._directory, self._verdict.end_offset)
-        broken = [text for text, repairable in problems if repairable]
         for offset in snapshots.offsets(self._files, self._directory):
             stem = snapshots.stem(self._directory, offset)
-            if any(text.startswith(stem) for text in broken):
+            if stem + snapshots.SNAPSHOT in self._verdict.rebuildable:
                 yield RepairStep(
                     f"remove {stem}{snapshots.SNAPSHOT}; a start reads the log instead",
                     partial(snapshots.remove, self._files, stem),
                 )
-        if EPOCHS_DAMAGED in self._verdict.repairable and not self._verdict.damaged_segments:
-            yield RepairStep(f"rebuild the leader epochs of {self._directory}", self._epochs)
+        epochs = EpochCache(self._files, self._directory)
+        if epochs.path in self._verdict.rebuildable and not self._verdict.damaged_segments:
+            yield RepairStep(
+                f"rebuild the leader epochs of {self._directory}",
+                partial(self._rebuild_epochs, epochs),
+            )
 
     def _of_segment(self, segment: Segment) -> Iterator[RepairStep]:
-        parts = (*(index.path for index in segment.indexes), segment.checksums.path)
-        if any(row.startswith(parts) for row in self._verdict.repairable):
+        checksums = segment.checksums.path
+        parts = {*(index.path for index in segment.indexes), checksums}
+        if not parts.isdisjoint(self._verdict.rebuildable):
             yield RepairStep(
                 f"rebuild the indexes and checksums of {segment.path}",
                 partial(self._rebuild, segment),
             )
-        elif segment is not self._segments.active and not self._files.exists(parts[-1]):
-            yield RepairStep(f"write {parts[-1]}", partial(self._sums, segment))
+        elif segment is not self._segments.active and not self._files.exists(checksums):
+            yield RepairStep(f"write {checksums}", partial(self._write_checksums, segment))
 
     def _rebuild(self, segment: Segment) -> None:
         segment.checksums.forget()
@@ -85,14 +87,13 @@ class _Repair:
         rebuild_aborted(self._segments, segment)
         segment.save_indexes()
         if segment is not self._segments.active:
-            self._sums(segment)
+            self._write_checksums(segment)
 
-    def _sums(self, segment: Segment) -> None:
+    def _write_checksums(self, segment: Segment) -> None:
         segment.checksums.begin(indexes=True)
         save_checksums(self._files, segment, segment.size, Presence(), whole=True)
 
-    def _epochs(self) -> None:
-        epochs = EpochCache(self._files, self._directory)
+    def _rebuild_epochs(self, epochs: EpochCache) -> None:
         for segment in self._segments:
             for _, header in headers(segment):
                 epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])

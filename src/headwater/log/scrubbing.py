@@ -1,7 +1,8 @@
 """Reads a sealed segment again and compares it, step by step, with its checksums.
 
-A segment without checksums is checked by the CRCs of its batches, and their offsets and leader epochs,
-which no CRC covers, by what else is known of the log; if all are sound, it gets its checksums. Steps run on file threads, one at a time; readers and writers go on meanwhile.
+In a segment without checksums, the CRCs of the batches are checked, and their offsets and leader epochs,
+which no CRC covers, are compared with those that the log has in memory. If all batches are sound, the
+segment gets checksums. Steps run on file threads, one at a time, beside readers and writers.
 """
 
 from bisect import bisect_right
@@ -9,12 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.log.segment import Segment
-from headwater.log.segment_checksums import CHUNK
+from headwater.log.segment_checksums import CHUNK, PIECE
 from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, MAGIC, OVERHEAD
 from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_fully
-
-PIECE = 16 * CHUNK
 
 
 class ExpectedHeaders(NamedTuple):

@@ -36,7 +36,6 @@ NEVER = (1 << 63) - 1
 NO_LAST = LAST_SEQUENCE
 NO_PRODUCER = -1
 """Epoch -1 and NO_LAST."""
-EPOCHS_DAMAGED = "the leader epochs are missing or damaged"
 
 
 @dataclass(slots=True)
@@ -52,6 +51,8 @@ class VerifyResult:
     problems: list[str] = field(default_factory=list)
     repairable: list[str] = field(default_factory=list)
     """Those of the problems that `headwater log repair` removes."""
+    rebuildable: set[str] = field(default_factory=set)
+    """Paths of the damaged files that a repair rebuilds or removes."""
     damaged_segments: list[int] = field(default_factory=list)
     """Base offsets of segments whose batches are damaged."""
 
@@ -94,11 +95,11 @@ class _Check:
             self._check_segment(base, is_last=base == bases[-1])
         verdict = self._verdict
         if self._epochs.damaged and verdict.size:
-            self._problem(EPOCHS_DAMAGED, repairable=True)
+            self._problem("the leader epochs are missing or damaged", repair=self._epochs.path)
         verdict.start_offset = bases[0] if bases else 0
         verdict.end_offset = self._next_offset or 0
-        for text, repairable in snapshot_problems(self._files, self._directory, verdict.end_offset):
-            self._problem(text, repairable=repairable)
+        for text, path in snapshot_problems(self._files, self._directory, verdict.end_offset):
+            self._problem(text, repair=path)
         if self._epochs.starts and self._epochs.starts[-1] > verdict.end_offset:
             end = verdict.end_offset
             self._problem(f"epoch {self._epochs.latest} begins behind the end {end}")
@@ -106,10 +107,12 @@ class _Check:
             self._problem(text)
         return verdict
 
-    def _problem(self, text: str, *, repairable: bool = False) -> None:
+    def _problem(self, text: str, *, repair: str = "") -> None:
+        """Note a problem; `repair` is the path of the file that a repair rebuilds or removes."""
         self._verdict.problems.append(text)
-        if repairable:
+        if repair:
             self._verdict.repairable.append(text)
+            self._verdict.rebuildable.add(repair)
 
     def _damaged(self, text: str) -> None:
         self._problem(f"{self._stem}{LOG}: {text}")
@@ -149,7 +152,7 @@ class _Check:
             if covered != size and not (is_last and covered < size):
                 raise DamagedChecksums(f"it is for {covered} bytes, the segment has {size}")
         except DamagedChecksums as damage:
-            self._problem(f"{path}: {damage}", repairable=not is_last)
+            self._problem(f"{path}: {damage}", repair="" if is_last else path)
             return None
         known = SegmentChecksums(self._files, path, covered)
         known.sums, known.indexes = sums, indexes
@@ -190,12 +193,12 @@ class _Check:
         for position, relative in entries.offsets.items():
             self._problem(
                 f"{self._stem}{INDEX}: entry {relative}:{position} leads to no such batch",
-                repairable=True,
+                repair=self._stem + INDEX,
             )
         for relative, timestamp in entries.times.items():
             self._problem(
                 f"{self._stem}{TIME_INDEX}: entry {timestamp}:{relative} is not what a scan finds",
-                repairable=True,
+                repair=self._stem + TIME_INDEX,
             )
         if size:
             self._check_aborted(checksums)
@@ -307,7 +310,7 @@ class _Check:
     def _load_index(self, index: OffsetIndex | TimeIndex | AbortedIndex) -> None:
         index.load()
         if index.damaged and self._files.exists(index.path):
-            self._problem(f"{index.path} is damaged", repairable=True)
+            self._problem(f"{index.path} is damaged", repair=index.path)
 
     def _aborted(self, checksums: SegmentChecksums | None) -> AbortedIndex:
         return AbortedIndex(self._files, self._stem + ABORTED_INDEX, checksums=checksums)
@@ -316,11 +319,11 @@ class _Check:
         index = self._aborted(checksums)
         index.load()
         if index.damaged:
-            self._problem(f"{index.path} is damaged or missing", repairable=True)
+            self._problem(f"{index.path} is damaged or missing", repair=index.path)
         for aborted in index:
             if not self._base <= aborted.last_offset < (self._next_offset or 0):
                 self._problem(
-                    f"{index.path}: marker {aborted.last_offset} is not in here", repairable=True
+                    f"{index.path}: marker {aborted.last_offset} is not in here", repair=index.path
                 )
 
 

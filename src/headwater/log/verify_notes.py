@@ -16,22 +16,23 @@ KAFKA_CHECKPOINTS = (
 )
 
 
-def snapshot_problems(files: Files, directory: str, end: int) -> Iterator[tuple[str, bool]]:
-    """Yield what is wrong with the producer snapshots, and whether a repair removes it."""
+def snapshot_problems(files: Files, directory: str, end: int) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the producer snapshots, and the path of one that a repair removes."""
     for offset in snapshots.offsets(files, directory):
         stem = snapshots.stem(directory, offset)
+        path = stem + snapshots.SNAPSHOT
         if offset > end:
-            yield f"there is a snapshot at {offset}, but the log ends at {end}", False
+            yield f"there is a snapshot at {offset}, but the log ends at {end}", ""
         try:
-            content = read_file(files, stem + snapshots.SNAPSHOT)
+            content = read_file(files, path)
             list(snapshots.decode(content))
         except snapshots.DamagedSnapshot as damage:
-            yield f"{stem}{snapshots.SNAPSHOT} is damaged: {damage}", True
+            yield f"{path} is damaged: {damage}", path
             continue
         if files.exists(stem + snapshots.WINDOWS):
             windows = read_file(files, stem + snapshots.WINDOWS)
             if not snapshots.belongs_to(windows, content):
-                yield f"{stem}{snapshots.WINDOWS} is damaged or of another snapshot", True
+                yield f"{stem}{snapshots.WINDOWS} is damaged or of another snapshot", path
 
 
 def beside_the_log(files: Files, directory: str) -> Iterator[str]:
