@@ -80,7 +80,7 @@ def verify(folder: str, compacted: bool, quick: bool, everything: bool, as_json:
     }
     beside = [] if partitions == [folder] else verify_dir(OsFiles(), folder, [STORE_MARK])
     if as_json:
-        show_json([{"partition": _name(path), **asdict(v)} for path, v in verdicts.items()])
+        show_json([_json_row(path, verdict) for path, verdict in verdicts.items()])
     else:
         printed = {
             p: v
@@ -207,6 +207,12 @@ def _has_segments(folder: str) -> bool:
 
 def _name(path: str) -> str:
     return os.path.basename(os.path.abspath(path))
+
+
+def _json_row(path: str, verdict: VerifyResult) -> dict[str, object]:
+    row = asdict(verdict)
+    del row["rebuildable"]  # `repairable` names the same files
+    return {"partition": _name(path), **row}
 
 
 def _row(path: str, verdict: VerifyResult) -> dict[str, object]:
