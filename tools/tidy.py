@@ -254,7 +254,7 @@ def all_complaints() -> list[str]:
         *tidy_words.all_banned_words([*((one.path, one.text) for one in code), *others]),
         *tidy_names.classes_named_twice(code),
         *tidy_names.names_without_caller(code, others),
-        *tidy_names.exceptions_without_use(code),
+        *tidy_names.exceptions_without_use(code, others),
     ]
 
 

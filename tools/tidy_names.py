@@ -23,35 +23,17 @@ TWICE: dict[str, str] = {
 }
 """Public class names that several modules may define, and why."""
 
-_ASYNCIO = "asyncio calls it"
 _CLICK = "click calls it"
-_CLUSTER = (
-    "for followers: the state machine and its tests are complete, the fetcher is not there yet"
-)
-_TRANSACTIONS = (
-    "for transactions: the log and its tests are complete, the coordinator is not there yet"
-)
 _PROTOCOL = "part of the protocol's types, which are complete"
 UNCALLED: dict[str, str] = {
-    "get_buffer": _ASYNCIO,
-    "buffer_updated": _ASYNCIO,
-    "pause_writing": _ASYNCIO,
-    "resume_writing": _ASYNCIO,
-    "eof_received": _ASYNCIO,
     "format_commands": _CLICK,
     "get_command": _CLICK,
     "capture_signals": "uvicorn calls it",
-    "ZooKeeperStore": _CLUSTER,
-    "wait_closed": _CLUSTER,
-    "stage_built": _TRANSACTIONS,
-    "delete_horizon_ms": "for compaction: when a tombstone may go",
-    "state_change": "Kafka's third log",
-    "prometheus_text": "tests read the counters; the endpoint that serves them is not there yet",
+    "delete_horizon_ms": "tests of compaction read it",
+    "prometheus_text": "tests read all metrics at once; the endpoint serves them in steps",
     "request_frame": "the counterpart of read_request_header, for clients without a connection",
     "decoder": "tests and benchmarks compare the compiled functions",
-    "encoder": "tests and benchmarks compare the compiled functions",
     "u16": _PROTOCOL,
-    "f64": _PROTOCOL,
     "RequestHeader": _PROTOCOL,
     "ResponseHeader": _PROTOCOL,
 }
@@ -145,6 +127,15 @@ def names_without_caller(
     sources: Sequence[Source], texts: Iterable[tuple[str, str]] = ()
 ) -> list[str]:
     """Return public names that only tests use."""
+    return [
+        f"{name.path}: line {name.line}: no production code uses {name.full}; delete it, or say in"
+        " UNCALLED (tools/tidy_names.py) why it stays"
+        for name in _uncalled(sources, texts)
+        if name.word not in UNCALLED
+    ]
+
+
+def _uncalled(sources: Sequence[Source], texts: Iterable[tuple[str, str]]) -> list[Name]:
     ours = [source for source in sources if source.ships]
     names = [name for source in ours for name in definitions(source)]
     used = {word for source in ours for word in mentions(source)}
@@ -154,26 +145,28 @@ def names_without_caller(
         if path.startswith(MET_BY_USERS) or path.endswith((".pyx", ".pxi")):
             met.update(_WORD.findall(text))
     return [
-        f"{name.path}: line {name.line}: no production code uses {name.full}; delete it, or say in"
-        " UNCALLED (tools/tidy_names.py) why it stays"
+        name
         for name in names
         if name.word not in used
         and name.word not in met
-        and name.word not in UNCALLED
         and name.path not in UNCALLED_FILES
         and not _CAMEL.fullmatch(name.word)
     ]
 
 
-def exceptions_without_use(sources: Sequence[Source]) -> list[str]:
-    """Return exceptions for names that do not exist."""
+def exceptions_without_use(
+    sources: Sequence[Source], texts: Iterable[tuple[str, str]] = ()
+) -> list[str]:
+    """Return exceptions for names that are gone, or that have a caller."""
     ours = [source for source in sources if source.ships]
-    known = {name.word for source in ours for name in definitions(source)}
+    uncalled = {name.word for name in _uncalled(sources, texts)}
     classes = Counter(
         node.name for source in ours for node in source.tree.body if isinstance(node, ast.ClassDef)
     )
     paths = {source.path for source in ours}
-    gone = [f"UNCALLED: {name} is gone" for name in UNCALLED if name not in known]
+    gone = [
+        f"UNCALLED: {name} has a caller or is gone" for name in UNCALLED if name not in uncalled
+    ]
     gone += [f"UNCALLED_FILES: {path} is gone" for path in UNCALLED_FILES if path not in paths]
     gone += [f"TWICE: {name} is defined once" for name in TWICE if classes[name] < 2]
     return [f"tools/tidy_names.py: {text}; remove it" for text in gone]

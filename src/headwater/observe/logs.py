@@ -11,10 +11,6 @@ import os
 import sys
 from typing import TextIO
 
-server = logging.getLogger("headwater.server")
-controller = logging.getLogger("headwater.controller")
-state_change = logging.getLogger("headwater.state-change")
-
 MAX_LINE = 4096
 FILE_BYTES = 64 * 1024 * 1024
 FILES_KEPT = 5

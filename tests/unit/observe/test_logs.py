@@ -8,6 +8,9 @@ import pytest
 
 from headwater.observe import logs
 
+SERVER = logging.getLogger("headwater.server")
+STATE_CHANGE = logging.getLogger("headwater.state-change")
+
 
 @pytest.fixture
 def out() -> Iterator[io.StringIO]:
@@ -21,15 +24,15 @@ def out() -> Iterator[io.StringIO]:
 
 
 def test_an_event_is_one_line_with_level_and_logger(out: io.StringIO) -> None:
-    logs.server.info("listening on %s", "127.0.0.1:9092")
-    logs.state_change.warning("no leader")
+    SERVER.info("listening on %s", "127.0.0.1:9092")
+    STATE_CHANGE.warning("no leader")
     lines = out.getvalue().splitlines()
     assert lines[0].endswith(" INFO server: listening on 127.0.0.1:9092")
     assert lines[1].endswith(" WARNING state-change: no leader")
 
 
 def test_what_a_peer_sent_cannot_forge_lines_or_move_the_cursor(out: io.StringIO) -> None:
-    logs.server.warning("client %s", "evil\n2026 INFO server: all is well\x1b[2J\u202e\r\x00")
+    SERVER.warning("client %s", "evil\n2026 INFO server: all is well\x1b[2J\u202e\r\x00")
     assert out.getvalue().count("\n") == 1
     assert "\x1b" not in out.getvalue()
     assert r"evil\n2026" in out.getvalue()
@@ -42,7 +45,7 @@ def test_what_the_event_loop_reports_is_one_line_too(out: io.StringIO) -> None:
 
 
 def test_a_long_text_is_cut(out: io.StringIO) -> None:
-    logs.server.warning("x" * 1_000_000)
+    SERVER.warning("x" * 1_000_000)
     assert len(out.getvalue()) < logs.MAX_LINE + 100
     assert out.getvalue().endswith("...[cut]\n")
 
@@ -56,7 +59,7 @@ def test_a_traceback_is_kept_and_indented(out: io.StringIO) -> None:
         ["\x1b"].index("")
     except ValueError as raised:
         raised.args = ("bad\x1b",)
-        logs.server.exception("it broke")
+        SERVER.exception("it broke")
     first, *rest = out.getvalue().splitlines()
     assert first.endswith("ERROR server: it broke")
     assert rest[-1] == r"    ValueError: bad\x1b"
@@ -76,9 +79,9 @@ def test_json_lines_can_be_read_back() -> None:
 @pytest.mark.usefixtures("out")
 def test_each_log_has_a_file_of_its_own(tmp_path: Path) -> None:
     logs.add_files(str(tmp_path / "logs"))
-    logs.server.info("a server event")
+    SERVER.info("a server event")
     logging.getLogger("headwater.controller.controller_loop").info("a controller event")
-    logs.state_change.info("a state change")
+    STATE_CHANGE.info("a state change")
     logging.getLogger("asyncio").error("an event of the loop")
     close_files()
     found = {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()}
@@ -99,7 +102,7 @@ def test_log_files_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(logs, "FILE_BYTES", 2_000)
     logs.add_files(str(tmp_path))
     for number in range(500):
-        logs.server.info("event %d", number)
+        SERVER.info("event %d", number)
     close_files()
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == ["server.log", *[f"server.log.{n}" for n in range(1, logs.FILES_KEPT + 1)]]
