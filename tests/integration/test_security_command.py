@@ -53,7 +53,7 @@ def test_one_command_makes_a_broker_that_only_its_users_use(tmp_path):
     folder, data = tmp_path / "secure", tmp_path / "data"
     run("init", "--dir", str(folder), "--user", "alice")
     before = files_in(folder)
-    assert "there already" in run("init", "--dir", str(folder), "--user", "alice").output
+    assert "already exists" in run("init", "--dir", str(folder), "--user", "alice").output
     assert files_in(folder) == before, "it changed a file"
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in before if path.name != "ca.pem")
     assert "no problems" in run("check", "--dir", str(folder)).output

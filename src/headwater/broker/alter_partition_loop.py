@@ -198,7 +198,7 @@ class AlterPartitionManager:
 
     def _retry(self, why: str) -> None:
         """The outcome is unknown: send the proposals again, with those made meanwhile."""
-        log.info("the controller did not take %d in-sync sets: %s", len(self._sent), why)
+        log.info("the controller did not accept %d in-sync sets: %s", len(self._sent), why)
         self._end()
 
     def _end(self) -> None:

@@ -123,8 +123,8 @@ class ListenerOAuth:
             return keys
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             log.warning(
-                "keys of tokens come from %s without TLS: who can change them on the way can forge "
-                "any user, use https",
+                "the keys for tokens come from %s without TLS: anyone who can change them in transit "
+                "can log in as any user; use https",
                 url,
             )
         keys.fetch()
@@ -134,7 +134,7 @@ class ListenerOAuth:
 def _warn_of_plain_tokens(listener: Listener) -> None:
     if listener.protocol != "SASL_SSL" and not is_loopback(listener.host):
         log.warning(
-            "listener %s takes tokens without TLS: who reads one can use it until it expires, use "
+            "listener %s accepts tokens without TLS: anyone who reads one can use it until it expires; use "
             "SASL_SSL",
             listener.name,
         )

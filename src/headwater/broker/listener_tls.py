@@ -89,13 +89,13 @@ class ListenerTls:
         if is_other and self.store.distrust is None and fresh.distrust is not None:
             raise self._refused(
                 f"the trust store does not trust {new.subject} ({fresh.distrust}), as it did before; "
-                "sign it with the former authority, or let the trust stores have both"
+                "sign it with the former authority, or add both authorities to the trust stores"
             )
         if old.subject != new.subject and not settings.of_listener(
             self.name, "ssl.allow.dn.changes"
         ):
             raise self._refused(
-                f"its subject is {new.subject}, before it was {old.subject}; "
+                f"its subject changed from {old.subject} to {new.subject}; "
                 "ssl.allow.dn.changes=true accepts that"
             )
         if not old.names <= new.names and not settings.of_listener(

@@ -103,7 +103,7 @@ def _foreign_text(path: str, chroot: str, found: str) -> str:
     if path == FIRST_USERS:
         then = "remove from sasl.scram.users.file who shall not come back"
     return (
-        f"ZooKeeper {found}, so somebody without the login of the brokers may have written it. "
+        f"ZooKeeper {found}, so it may have been written without the brokers' login. "
         f"If zookeeper.set.acl=true is new here, type `setAcl {whole} auth::cdrwa` in zkCli.sh after "
         "`addauth digest USER:PASSWORD`, and start again. Otherwise "
         f"{_how_to_close(chroot)}; then `delete {whole}` and {then}"

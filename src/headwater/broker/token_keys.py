@@ -104,7 +104,7 @@ class TokenKeys:
         if kept is not None:
             meanwhile = f"the {len(kept.keys)} keys that were read before stay in use"
         self._peer_log.warning(
-            "JWKS", self.url, f"the keys of tokens are not read: it {failure}; {meanwhile}"
+            "JWKS", self.url, f"the keys for tokens cannot be read: it {failure}; {meanwhile}"
         )
 
     def _fetch_in(self, delay_ms: int) -> None:

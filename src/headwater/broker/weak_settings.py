@@ -30,8 +30,8 @@ def warn_of_lockout(settings: BrokerSettings, acls: AclIndex) -> None:
     if settings.super_principals or settings.allow_everyone_if_no_acl_found or acls.patterns():
         return
     log.warning(
-        "authorizer.class.name is set without super.users and without ACLs: clients may do nothing, and "
-        "nobody may grant rights; set super.users, for example super.users=User:admin, and restart"
+        "authorizer.class.name is set without super.users and without ACLs: clients may do nothing, not "
+        "even grant rights; set super.users, for example super.users=User:admin, and restart"
     )
 
 
@@ -59,14 +59,14 @@ def _weak_listener(settings: BrokerSettings, listener: Listener) -> Iterator[str
         )
     if listener.uses_tls and TLS_1_2 in _names(settings, listener, "ssl.enabled.protocols"):
         yield (
-            f"listener {listener} takes {TLS_1_2}: remove it from ssl.enabled.protocols when all "
+            f"listener {listener} accepts {TLS_1_2}: remove it from ssl.enabled.protocols when all "
             "clients speak TLSv1.3"
         )
     client_auth = settings.of_listener(listener.name, "ssl.client.auth")
     if listener.protocol == "SSL" and settings.authorizer_class_name and client_auth == "none":
         yield (
-            f"listener {listener} asks for no certificates, so that the authorizer takes all its "
-            f"clients for User:ANONYMOUS: set {prefix}ssl.client.auth=required, or use SASL_SSL"
+            f"listener {listener} asks for no certificates, so the authorizer treats all its "
+            f"clients as User:ANONYMOUS: set {prefix}ssl.client.auth=required, or use SASL_SSL"
         )
     if listener.protocol.startswith("SASL_"):
         yield from _weak_logins(settings, listener, prefix)
@@ -77,14 +77,14 @@ def _weak_logins(settings: BrokerSettings, listener: Listener, prefix: str) -> I
     without_tls = settings.of_listener(listener.name, "sasl.plain.without.tls")
     if "PLAIN" in mechanisms and not listener.uses_tls and without_tls:
         yield (
-            f"listener {listener} takes passwords without TLS (PLAIN): use SASL_SSL or "
+            f"listener {listener} accepts passwords without TLS (PLAIN): use SASL_SSL or "
             "SCRAM-SHA-512, and remove sasl.plain.without.tls"
         )
     tokens = "OAUTHBEARER" in mechanisms or settings.delegation_token_secret_key
     if tokens and not settings.of_listener(listener.name, "connections.max.reauth.ms"):
         yield (
-            f"listener {listener} serves clients with tokens until the token ends, also when it is "
-            f"withdrawn: set {prefix}connections.max.reauth.ms, for example to 900000"
+            f"listener {listener} serves clients with tokens until the token expires, even if it is "
+            f"revoked: set {prefix}connections.max.reauth.ms, for example to 900000"
         )
 
 
@@ -98,12 +98,12 @@ def _weak_authorization(settings: BrokerSettings) -> Iterator[str]:
         return
     if settings.allow_everyone_if_no_acl_found:
         yield (
-            "everyone may use what no ACL is about: remove allow.everyone.if.no.acl.found=true when "
+            "everyone may use what no ACL covers: remove allow.everyone.if.no.acl.found=true when "
             "`headwater acls` has granted what clients need"
         )
     if not settings.super_principals:
         yield (
-            "nobody may grant rights where ACLs are missing or wrong: set super.users, for example "
+            "no one can grant rights if ACLs are missing or wrong: set super.users, for example "
             "super.users=User:admin"
         )
 

@@ -221,7 +221,7 @@ async def _create(admin: Admin, wanted: list[AclBinding], dry_run: bool, as_json
     new = [one for one in wanted if one not in there]
     if new and not dry_run:
         await admin.create_acls(new)
-    _report(new, "would be created" if dry_run else "created", "it is there already", as_json)
+    _report(new, "would be created" if dry_run else "created", "it already exists", as_json)
 
 
 def _report(found: list[AclBinding], verb: str, nothing: str, as_json: bool) -> None:

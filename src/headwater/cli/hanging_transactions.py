@@ -86,8 +86,8 @@ async def _require_all_ids(admin: Admin) -> None:
         if answer.code is E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             raise KafkaError(
                 answer.code,
-                "this user may not see all transactional ids, so that a transaction that its "
-                "coordinator is going to end would seem to hang: grant it with: headwater acls allow "
+                "this user may not see all transactional ids, so a transaction that its "
+                "coordinator will end could seem to hang: grant the right with: headwater acls allow "
                 "USER describe transactional-id '*'",
             ) from None
         if answer.code is not E.TRANSACTIONAL_ID_NOT_FOUND:

@@ -52,17 +52,17 @@ def init(
     """Create an authority, a certificate for the brokers, users, and settings for all of them.
 
     Every connection is encrypted, users log in, and only admin may do anything until ACLs allow
-    more. The settings of a user hold the password; Kafka's tools take the same file. What is there
-    already stays: run it again to add users.
+    more. The settings of a user hold the password; Kafka's tools take the same file. Existing
+    files stay unchanged: run the command again to add users.
     """
     secure = SecureFolder(folder)
     found = hosts or ("127.0.0.1", "localhost")
     is_new = not secure.broker_file.exists()
     made = secure.make(found, users, port or DEFAULT_PORT, _random_bytes, certificates=certificates)
     for path in made:
-        click.echo(f"made {os.path.relpath(path)}")
+        click.echo(f"created {os.path.relpath(path)}")
     if not made:
-        click.echo("everything is there already")
+        click.echo("everything already exists")
     for path in secure.closed:
         click.echo(f"{os.path.relpath(path)} was open to others: its mode is 700 now", err=True)
     for note in secure.kept(hosts, port):
@@ -78,7 +78,7 @@ def init(
 def _say_how_to_add(secure: SecureFolder, settings: Path) -> None:
     """Brokers read the users' file when they start, so running brokers do not know a new user."""
     click.echo(
-        f"add {settings.stem} to a cluster that runs: headwater --config {_shown(secure, ADMIN)} "
+        f"add {settings.stem} to a running cluster: headwater --config {_shown(secure, ADMIN)} "
         f"users add {settings.stem} --password-file {os.path.relpath(settings)}"
     )
 
@@ -152,7 +152,7 @@ def renew(folder: Path, everything: bool) -> None:
     for path in renewed:
         click.echo(f"renewed {os.path.relpath(path)}")
     if not renewed:
-        click.echo("nothing ends within 30 days")
+        click.echo("no certificate expires within 30 days")
 
 
 @command.command("import")
@@ -169,4 +169,4 @@ def renew(folder: Path, everything: bool) -> None:
 def import_store(store: Path, out: Path, password: str) -> None:
     """Convert a PKCS12 key store or trust store to PEM."""
     write_private(out, pem_of_pkcs12(store, password))
-    click.echo(f"made {out}")
+    click.echo(f"created {out}")

@@ -191,8 +191,8 @@ def refuse_plaintext(settings: BrokerSettings) -> None:
     for listener in settings.listening:
         if listener.protocol == "PLAINTEXT" and not is_loopback(listener.host):
             raise ConfigError(
-                f"{listener} would accept everyone in the network, without encryption or "
-                "authentication: make certificates and settings with `headwater security init`, "
+                f"{listener} would let everyone on the network in, without encryption or "
+                "authentication: create certificates and settings with `headwater security init`, "
                 "or allow it with --unsafe-plaintext on a network you trust"
             )
 

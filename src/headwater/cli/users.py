@@ -230,7 +230,7 @@ async def _set(
 ) -> None:
     if iterations < DEFAULT_ITERATIONS:
         click.echo(
-            f"warning: with {iterations} iterations, who reads the stored credential tries passwords "
+            f"warning: with {iterations} iterations, anyone who reads the stored credential can try passwords "
             f"faster: use --iterations {DEFAULT_ITERATIONS} or more",
             err=True,
         )

@@ -170,7 +170,7 @@ def test_the_admin_and_the_command_line_show_and_change_the_same_acls(live, beco
     assert (
         run(live, "acls", *deny) == "created: deny User:eve all prefix of group g- from 10.0.0.1\n"
     )
-    assert run(live, "acls", *deny) == "it is there already\n"
+    assert run(live, "acls", *deny) == "it already exists\n"
     (row,) = json.loads(run(live, "acls", "list", "--user", "eve", "--json"))
     assert row == {
         "principal": "User:eve", "permission": "deny", "operation": "all", "type": "group",

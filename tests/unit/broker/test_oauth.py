@@ -132,7 +132,7 @@ def test_a_broker_starts_without_its_provider_and_says_what_fails(tmp_path, capl
             assert log_in(client).error_code == E.SASL_AUTHENTICATION_FAILED
             assert any(
                 record.getMessage().startswith(
-                    f"JWKS: {provider.url}/jwks: the keys of tokens are not read: it "
+                    f"JWKS: {provider.url}/jwks: the keys for tokens cannot be read: it "
                 )
                 and "cannot log in" in record.getMessage()
                 for record in caplog.records

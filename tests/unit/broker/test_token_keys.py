@@ -140,7 +140,7 @@ def test_keys_stay_in_use_while_the_provider_is_away(problem, caplog):
         run(scenario)
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert said == [
-        f"JWKS: https://login.example/keys: the keys of tokens are not read: it {problem}; the 1 keys that were read before stay in use"
+        f"JWKS: https://login.example/keys: the keys for tokens cannot be read: it {problem}; the 1 keys that were read before stay in use"
     ]
 
 

@@ -39,11 +39,11 @@ WEAK = {
             "sasl.enabled.mechanisms": "PLAIN",
             "sasl.plain.without.tls": "true",
         },
-        "takes passwords without TLS (PLAIN): use SASL_SSL",
+        "accepts passwords without TLS (PLAIN): use SASL_SSL",
     ),
     "TLS 1.2": (
         {"ssl.enabled.protocols": "TLSv1.2,TLSv1.3"},
-        "takes TLSv1.2: remove it from ssl.enabled.protocols",
+        "accepts TLSv1.2: remove it from ssl.enabled.protocols",
     ),
     "no authorizer": (
         {"authorizer.class.name": "", "super.users": ""},

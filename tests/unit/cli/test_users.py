@@ -32,19 +32,19 @@ def run(*words: str, code: int = 0) -> str:
 def test_a_user_made_later_is_added_to_a_running_broker_as_init_says(tmp_path: Path) -> None:
     folder = tmp_path / "secure"
     init = ("security", "init", "--dir", str(folder), "--host", "127.0.0.1")
-    assert "to a cluster that runs" not in run(*init)
+    assert "to a running cluster" not in run(*init)
     rows = read_properties(str(folder / "broker.properties"))
     settings = {name: row.value for name, row in rows.items() if "listeners" not in name}
     with Live(tmp_path / "data", settings | {"listeners": "SASL_SSL://127.0.0.1:0"}) as live:
         said = run(*init, "--user", "carl")
-        (line,) = [one for one in said.splitlines() if one.startswith("add carl to a cluster")]
+        (line,) = [one for one in said.splitlines() if one.startswith("add carl to a running cluster")]
         typed = line.partition("headwater ")[2].split()
         assert "carl: added" in run(*typed, "--bootstrap-server", live.bootstrap)
         login = read_properties(str(folder / "users" / "carl.properties"))
         client = {name.replace(".", "_"): row.value for name, row in login.items()}
         with Admin(**client | {"bootstrap_servers": live.bootstrap}) as carl:
             assert list(carl.list_topics()) == []
-        assert "to a cluster that runs" not in run(*init, "--user", "carl"), "nobody is new"
+        assert "to a running cluster" not in run(*init, "--user", "carl"), "nobody is new"
 
 
 @pytest.mark.parametrize(

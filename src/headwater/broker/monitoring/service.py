@@ -76,7 +76,7 @@ class Monitoring:
         log.info("metrics are at http://%s/metrics", self.address)
         if not is_loopback(host):
             log.warning(
-                "metrics.listener=%s shows names of topics and groups to everybody in the network: "
+                "metrics.listener=%s shows names of topics and groups to everyone on the network: "
                 "bind it to 127.0.0.1, or restrict access to the network",
                 self.address,
             )
