@@ -101,7 +101,7 @@ def _foreign_text(path: str, chroot: str, found: str) -> str:
     whole = chroot + path
     then = "restart all brokers"
     if path == FIRST_USERS:
-        then = "remove from sasl.scram.users.file who shall not come back"
+        then = "remove from sasl.scram.users.file the users that must not come back"
     return (
         f"ZooKeeper {found}, so it may have been written without the brokers' login. "
         f"If zookeeper.set.acl=true is new here, type `setAcl {whole} auth::cdrwa` in zkCli.sh after "

@@ -46,7 +46,7 @@ class OAuthBearerServer:
             self._is_refused = True
             return ServerStep(_INVALID_TOKEN, refused=str(refused))
         if authzid not in (None, verified.name):
-            raise AuthenticationRefused(f"user {verified.name!r} wants to act as somebody else")
+            raise AuthenticationRefused(f"user {verified.name!r} asks to act as another user")
         return ServerStep(
             principal=Principal(USER, verified.name), lifetime_ms=verified.lifetime_ms
         )

@@ -36,7 +36,7 @@ class PlainServer:
         if known is None or not fits:
             raise AuthenticationRefused(f"user {user!r} or the password is wrong")
         if authzid not in ("", user):
-            raise AuthenticationRefused(f"user {user!r} wants to act as somebody else")
+            raise AuthenticationRefused(f"user {user!r} asks to act as another user")
         return ServerStep(principal=Principal(USER, user))
 
 

@@ -84,7 +84,7 @@ class ScramServer:
             raise AuthenticationRefused("the first SCRAM message is malformed")
         name = _unescaped(first["name"])
         if first["authzid"] is not None and _unescaped(first["authzid"]) != name:
-            raise AuthenticationRefused(f"user {name!r} wants to act as somebody else")
+            raise AuthenticationRefused(f"user {name!r} asks to act as another user")
         account = self._find(name, _extensions(first["extensions"]))
         credential = account.credential
         nonce = first["nonce"] + self._own_nonce

@@ -125,7 +125,7 @@ def test_many_flushes_run_in_few_calls_and_two_at_a_time():
 
 
 def test_a_stop_between_two_chunks_still_flushes_what_was_announced():
-    """Otherwise the stop waits for these flushes for ever."""
+    """Otherwise the stop waits for these flushes forever."""
     replicas = [FakeReplica(number) for number in range(CHUNK + 1)]
 
     async def run():

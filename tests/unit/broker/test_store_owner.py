@@ -89,7 +89,7 @@ def test_own_nodes_below_a_root_of_the_brokers_are_trusted(root, own, caplog):
     ids=["open", "readable", "shared"],
 )
 def test_a_node_that_others_may_use_is_refused(acl, who):
-    back = "remove from sasl.scram.users.file who shall not come back"
+    back = "remove from sasl.scram.users.file the users that must not come back"
     for path, how, then in (
         (CLUSTER_SECRET, {"secret": acl}, "restart all brokers"),
         (FIRST_USERS, {"secret": (OWN,), "first_users": acl}, back),
@@ -97,8 +97,8 @@ def test_a_node_that_others_may_use_is_refused(acl, who):
         with pytest.raises(JoinError) as refusal:
             check(Store((OWN,), **how))
         assert str(refusal.value) == (
-            f"ZooKeeper lets {who} use {path}, so somebody without the login of the brokers may have "
-            "written it. If zookeeper.set.acl=true is new here, type "
+            f"ZooKeeper lets {who} use {path}, so it may have been written without the brokers' "
+            "login. If zookeeper.set.acl=true is new here, type "
             f"`setAcl /kafka{path} auth::cdrwa` in zkCli.sh after `addauth digest USER:PASSWORD`, and "
             "start again. Otherwise type `setAcl /kafka auth::cdrwa,world:anyone:r` in zkCli.sh after "
             f"`addauth`; then `delete /kafka{path}` and {then}"

@@ -40,7 +40,7 @@ class Fetching:
             done(None, document)
 
     def next_ms(self):
-        """The pause before the next fetch, on a loop whose clock stands."""
+        """The pause before the next fetch, on a loop whose clock does not move."""
         return round((self.keys._timer.when() - asyncio.get_running_loop().time()) * 1000)
 
 

@@ -37,7 +37,9 @@ def test_a_user_made_later_is_added_to_a_running_broker_as_init_says(tmp_path: P
     settings = {name: row.value for name, row in rows.items() if "listeners" not in name}
     with Live(tmp_path / "data", settings | {"listeners": "SASL_SSL://127.0.0.1:0"}) as live:
         said = run(*init, "--user", "carl")
-        (line,) = [one for one in said.splitlines() if one.startswith("add carl to a running cluster")]
+        (line,) = [
+            one for one in said.splitlines() if one.startswith("add carl to a running cluster")
+        ]
         typed = line.partition("headwater ")[2].split()
         assert "carl: added" in run(*typed, "--bootstrap-server", live.bootstrap)
         login = read_properties(str(folder / "users" / "carl.properties"))

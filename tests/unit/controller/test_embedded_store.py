@@ -327,7 +327,7 @@ WROTE = journal.encode_transaction(2, 0, [Wrote("/before", bytes(range(1, 200)))
     ],
 )
 def test_a_torn_tail_that_by_chance_looks_like_one_wrong_bit_is_cut(files, caplog, body):
-    """One in thousands does. What the bit would make of it is no transaction that was answered."""
+    """One in thousands does. What the bit would make of it was never answered as a transaction."""
     store = journal.Journal(files, "/store")
     store.load()
     store.append([journal.encode_transaction(1, 0, [Made("/before", b"", 0)])])

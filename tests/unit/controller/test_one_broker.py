@@ -421,7 +421,7 @@ def test_a_deletion_cut_short_by_a_crash_is_taken_up_again(broker):
     assert len(again.messages(StopReplicaRequest)) == 1
     *stopped, end = [one for one in again.received if not isinstance(one, UpdateMetadataRequest)]
     assert [type(one) for one in stopped] == [StopReplicaRequest], "nobody leads a topic that goes"
-    assert end.type == FULL, "its log is no stray while it is being deleted"
+    assert end.type == FULL, "its log is not a stray while it is being deleted"
 
 
 def test_a_name_is_taken_while_its_deletion_goes_on(broker):

@@ -26,7 +26,7 @@ def test_a_user_logs_in(user, password):
         (b"\0alice\0wrong", "is wrong"),
         (b"\0alice\0secre", "is wrong"),
         (b"\0mallory\0secret", "is wrong"),
-        (b"bob\0alice\0secret", "somebody else"),
+        (b"bob\0alice\0secret", "another user"),
         (b"\0\0secret", "empty"),
         (b"\0alice\0", "empty"),
         (b"\0alice\0secret\0", "not "),

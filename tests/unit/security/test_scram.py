@@ -132,7 +132,7 @@ def test_the_client_of_these_tests_is_right():
     ("first", "says"),
     [
         ("p=tls-unique,,n=user,r=clientnonce", "malformed"),
-        ("n,a=admin,n=user,r=clientnonce", "act as somebody else"),
+        ("n,a=admin,n=user,r=clientnonce", "act as another user"),
         ("n,,m=ext,n=user,r=clientnonce", "malformed"),
         ("n,,n=user,r=clientnonce,m=ext", "extension"),
         ("n,,n=user,r=clientnonce,a=1,a=2", "extension"),

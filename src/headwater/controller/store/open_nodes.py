@@ -29,7 +29,7 @@ class NodeAcl(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """What somebody may do."""
+    """What a stranger may do."""
 
     who: str
     may: str

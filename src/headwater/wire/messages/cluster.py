@@ -94,7 +94,7 @@ class AlterReplicaLogDirsRequest(Struct, api_key=34, versions="0-2", flexible="2
     """Move replicas of the broker to other log directories."""
 
     class AlterReplicaLogDir(Struct):
-        """What one directory shall hold."""
+        """What one directory should hold."""
 
         path: str = ""
         topics: "list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic]" = since(default=[])

@@ -56,7 +56,7 @@ class AlterPartitionReassignmentsRequest(Struct, api_key=45, versions="0-1", fle
         )
 
     class ReassignablePartition(Struct):
-        """The replicas that a partition shall have; none cancels its move."""
+        """The new replicas of a partition; none cancels its move."""
 
         partition_index: i32 = 0
         replicas: list[i32] | None = None

@@ -219,7 +219,7 @@ def test_a_commit_marker_stays_while_a_record_of_its_transaction_does(dirs_and_l
         assert read_header(batch_at(log, marker)).delete_horizon_ms is None
         write(log, (b"b", b"1"))
     write(log, (b"a", b"2"))
-    # The pass that removes the last record, the one that gives the horizon, and the last.
+    # The pass that removes the last record, one that sets the horizon, and the last.
     for now_ms, stays in ((NOW, True), (NOW, True), (NOW + DAY, False)):
         cleaned(log, dirs, now_ms=now_ms)
         assert (marker in [first for first, _, _ in stored(log)]) is stays
