@@ -6,6 +6,7 @@ a follower fetches its batches again. The loop never waits for the file.
 """
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headwater.errors import E, KafkaError
@@ -20,13 +21,14 @@ log = logging.getLogger("headwater.server")
 class EpochSaves:
     """The writes of one log's epochs."""
 
-    __slots__ = ("_failure", "_replica", "saving")
+    __slots__ = ("_failure", "_replica", "_waiting", "saving")
 
     def __init__(self, replica: "Replica") -> None:
         self._replica = replica
         # Whether a file thread writes the epochs now.
         self.saving = False
         self._failure: KafkaError | None = None
+        self._waiting: list[Callable[[], None]] = []
 
     def save(self) -> None:
         """Write the epochs as they are now, unless that is under way, then go on with the batches."""
@@ -49,6 +51,16 @@ class EpochSaves:
             replica.epochs_saved()
         elif not replica.log.presence.removed:
             self._failed(failure)
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
+
+    def when_saved(self, call: Callable[[], None]) -> None:
+        """Call back once no thread writes the epochs."""
+        if self.saving:
+            self._waiting.append(call)
+        else:
+            call()
 
     def _failed(self, failure: Exception) -> None:
         replica = self._replica

@@ -315,6 +315,8 @@ class _Move:
             not self.ended
             and not self.replica.following.cutting
             and self.replica.log.truncations == self._truncations
+            and self.replica.log.failure is None
+            and self.replica.offline is None
             and self._future.log.failure is None
         )
 
@@ -337,6 +339,12 @@ class _Move:
             return
         self._host.write_staged()
         current, copy = self.replica.log, self._future.log
+        saves = self.replica.epoch_saves
+        if saves.saving or current.staging.batches:
+            # A thread writes the epochs of this log, and the first batches of an epoch wait for that.
+            self._busy = True
+            saves.when_saved(self._epochs_saved)
+            return
         log_dirs = self._host.replicas.log_dirs
         try:
             if not self._copy_rest() or current.log_start_offset > copy.noted_start:
@@ -354,6 +362,10 @@ class _Move:
         self._host.replaced(self.replica)
         finished = partial(self._finished, former)
         self._run(partial(self._clear_up, new.directory, former), finished, holding=True)
+
+    def _epochs_saved(self) -> None:
+        self._busy = False
+        self._exchange()
 
     def _copy_rest(self) -> bool:
         """Copy what came during the flush; return False if that would hold the loop."""

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.config.broker import BrokerSettings
 from headwater.config.topic import TopicSettings
-from headwater.errors import E
+from headwater.errors import E, KafkaError
 from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.replication.log_dir_moves import LogDirMoves, MoveHost
@@ -194,3 +194,50 @@ def test_a_crash_before_any_operation_loses_nothing(power_cut, part):
                 play(number, power_cut, seed)
             except BaseException as problem:
                 raise AssertionError(f"crash before operation {number}, seed {seed}") from problem
+
+
+@pytest.mark.parametrize("rounds", range(0, 40, 2))
+def test_an_epoch_that_begins_during_a_move_loses_nothing(rounds):
+    """The file of epochs takes a thread longer than the last steps of the move."""
+    life, _, there = begin(Disk())
+    life.host.saves_epochs = False
+    replica, own, sent = life.replicas.get(*PARTITION), Pending(), Pending()
+
+    async def move() -> None:
+        life.moves.move(PARTITION, there)
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        decided = LeaderAndIsr(PARTITION, TOPIC_ID, 1, 1, 1, (1,), (1,), False)
+        assert life.replicas.apply(decided) is E.NONE
+        replica.built.append(bytearray(batch(value=b"own")), own)
+        replica.append(memoryview(bytearray(batch(value=b"sent"))), sent, 1, NOW)
+        life.host.end_tick()
+        for _ in range(40):
+            await asyncio.sleep(0)
+        await life.finish_move()
+
+    asyncio.run(move())
+    life.host.end_tick()
+    assert life.dirs.dir_of(PARTITION).path == there
+    assert (own.ends, sent.ends, life.host.failures) == (["done"], ["done"], [])
+    assert (own.base_offset, sent.base_offset) == (FLUSHED + WRITTEN, FLUSHED + WRITTEN + 1)
+    last = life.contents()[-2:]
+    assert b"own" in last[0]
+    assert b"sent" in last[1]
+
+
+def test_a_log_that_went_offline_is_not_replaced_by_its_copy():
+    life, here, there = begin(Disk())
+    replica, why = life.replicas.get(*PARTITION), KafkaError(E.KAFKA_STORAGE_ERROR)
+
+    async def move() -> None:
+        life.moves.move(PARTITION, there)
+        while not replica.flushes.held:
+            await asyncio.sleep(0)
+        replica.mark_offline(why)
+        for _ in range(40):
+            await asyncio.sleep(0)
+
+    asyncio.run(move())
+    assert life.dirs.dir_of(PARTITION).path == here
+    assert not replica.flushes.held
