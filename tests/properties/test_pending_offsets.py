@@ -95,7 +95,7 @@ class GroupWithTransactions(RuleBasedStateMachine):
 
     @rule()
     def delete_topic(self) -> None:
-        self.harness.loop.topic_deleted("t")
+        self.harness.loop.topics_deleted({"t": None})
         self.harness.clock.advance(1)
         self.harness.commit_all()
         self.committed.clear()

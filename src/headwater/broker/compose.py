@@ -295,8 +295,7 @@ def _add_metadata(
     def topics_deleted(topics: Iterable[str]) -> None:
         dynamic.topics_deleted(topics)
         context.metrics.topics_deleted(topics)
-        for topic in topics:
-            context.coordinators.topic_deleted(topic)
+        context.coordinators.topics_deleted(dict.fromkeys(topics))
 
     context.topics_deleted = topics_deleted
 

@@ -46,10 +46,10 @@ class Coordinators:
         if runtime := self._by_topic.get(at.topic):
             runtime.append_failed(at.partition)
 
-    def topic_deleted(self, name: str) -> None:
-        """Let every coordinator drop its state of a deleted topic."""
+    def topics_deleted(self, names: dict[str, None]) -> None:
+        """Let every coordinator drop its state of deleted topics."""
         for runtime in self._by_topic.values():
-            runtime.topic_deleted(name)
+            runtime.topics_deleted(names)
 
     def close(self) -> None:
         """Close every shard: the broker stops."""

@@ -90,7 +90,7 @@ class ShardRuntime(Generic[S, R]):
         self._say_too_large_at_ms = 0
         self._load_failure = ""
         self._load_failure_said_ms = 0
-        self._topics_deleted: list[str] = []  # while loading
+        self._topics_deleted: dict[str, None] = {}  # while loading
         self._load_offset = 0
         self._load_bytes = LOAD_CHUNK_BYTES
         self._timer: Timer | None = None
@@ -149,8 +149,7 @@ class ShardRuntime(Generic[S, R]):
     def _become_active(self) -> None:
         self.state = ShardState.ACTIVE
         self.run(self.shard.loaded(self._now()))
-        for topic in self._topics_deleted:
-            self.topic_deleted(topic)
+        self.topics_deleted(self._topics_deleted)
         summary = self.shard.summary()
         log.log(
             logging.INFO if summary or self.skipped_records else logging.DEBUG,
@@ -323,12 +322,12 @@ class ShardRuntime(Generic[S, R]):
         self._answer_all(held, why)
         self._answer_all(self.shard.parked(), why)
 
-    def topic_deleted(self, name: str) -> None:
-        """Run the steps of the shard's `topic_deleted`, after the load if it is still loading."""
+    def topics_deleted(self, names: dict[str, None]) -> None:
+        """Run the steps of the shard's `topics_deleted`, after the load if it is still loading."""
         if self.state is ShardState.LOADING:
-            self._topics_deleted.append(name)
-        else:
-            self._run_later(self.shard.topic_deleted(name))
+            self._topics_deleted.update(names)
+        elif (steps := self.shard.topics_deleted(names)) is not None:
+            self._run_later(steps)
 
     def _run_later(self, steps: Iterator[Outcome[R]]) -> None:
         def run_next() -> None:
@@ -467,10 +466,10 @@ class CoordinatorRuntime(Generic[S, R]):
             self._close(partition, E.NOT_COORDINATOR)
             self._load(partition, shard.leader_epoch)
 
-    def topic_deleted(self, name: str) -> None:
-        """Let every shard drop its state of a deleted topic."""
+    def topics_deleted(self, names: dict[str, None]) -> None:
+        """Let every shard drop its state of deleted topics."""
         for shard in list(self._shards.values()):
-            shard.topic_deleted(name)
+            shard.topics_deleted(names)
 
     def close(self) -> None:
         """Close every shard: the broker stops."""

@@ -65,8 +65,11 @@ class Shard(Protocol[R]):
     def next_deadline(self) -> int | None:
         """When to call `expire`, by the monotonic clock."""
 
-    def topic_deleted(self, topic: str) -> Iterator[Outcome[R]]:
-        """Drop the state that the deleted topic has now, in steps of bounded size."""
+    def topics_deleted(self, topics: dict[str, None]) -> Iterator[Outcome[R]] | None:
+        """Drop the state that the deleted topics have now, in steps of bounded size; None without any.
+
+        Thousands of topics may be deleted at a time, and most shards have no state of them.
+        """
 
     def survives_loss_of(self, records: Sequence[R]) -> bool:
         """Return whether the shard still equals its log if `records` are not appended.

@@ -174,7 +174,7 @@ class Driver:
         return answer
 
     def delete_topic(self, topic):
-        for step in self.shard.topic_deleted(topic):
+        for step in self.shard.topics_deleted({topic: None}) or ():
             self.run(step)
 
     def commit(
@@ -226,7 +226,7 @@ class Driver:
 
     def list_groups(self, states: tuple[str, ...] = (), kinds: tuple[str, ...] = ()) -> list[str]:
         token = self.token()
-        command = ListGroups(frozenset(states), frozenset(kinds))
+        command = ListGroups(frozenset(map(str.lower, states)), frozenset(map(str.lower, kinds)))
         self.run(self.shard.list_groups(self.now, command, token))
         answer = self.answers[token]
         assert isinstance(answer, list)

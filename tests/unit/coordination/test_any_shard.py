@@ -64,8 +64,9 @@ class CounterShard:
     def next_deadline(self):
         return self.deadline
 
-    def topic_deleted(self, topic):
-        return iter([Outcome(records=[Counted(topic, 0)])] if topic in self.totals else [])
+    def topics_deleted(self, topics):
+        known = [name for name in topics if name in self.totals]
+        return iter([Outcome(records=[Counted(name, 0)]) for name in known]) if known else None
 
     def survives_loss_of(self, records):
         return True
@@ -157,6 +158,22 @@ def test_a_refused_append_that_it_survives_does_not_load_it_again():
     assert [answer.code for answer in counting.answers] == [E.COORDINATOR_NOT_AVAILABLE]
 
 
+def test_thousands_of_topics_deleted_at_once_take_one_turn_of_a_shard():
+    counting = Counting()
+    counting.add("topic-3", 2)
+    counting.clock.advance(0)
+    turns = []
+    counting.runtime.turns.add = counting.groups.loop.turns.add = turns.append
+    counting.coordinators.topics_deleted({"topic-2": None})
+    assert not turns, "no shard has a state of it"
+    counting.coordinators.topics_deleted({f"topic-{number}": None for number in range(10_000)})
+    assert len(turns) == 1
+    for turn in turns:
+        turn()
+    assert counting.totals() == {"topic-3": 0}
+    assert len(turns) == 2
+
+
 def test_the_table_reports_to_the_coordinator_of_the_topic():
     counting = Counting()
     counting.add("a", 2)
@@ -164,7 +181,7 @@ def test_the_table_reports_to_the_coordinator_of_the_topic():
     counting.coordinators.append_failed(AT)
     assert counting.runtime._shards[0] is not former
     counting.clock.advance(0)
-    counting.coordinators.topic_deleted("a")
+    counting.coordinators.topics_deleted({"a": None})
     counting.clock.advance(0)
     assert counting.totals() == {"a": 0}
     counting.runtime.submit("a", CounterShard.wait, "a", counting.answers.append)

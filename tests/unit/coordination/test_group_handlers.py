@@ -12,6 +12,7 @@ from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import CreateTopics, TopicOutcome
 from headwater.coordination.group_coordinator import offsets_topic
+from headwater.coordination.groups.shard import GroupShard, ListGroups
 from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS, ZERO_UUID
 from headwater.records.rules import BatchRules
@@ -419,6 +420,38 @@ def test_groups_are_listed_in_every_version(version):
     assert (group.group_id, group.protocol_type) == ("g", "consumer")
     assert group.group_state == ("Stable" if version >= 4 else "")
     assert group.group_type == ("classic" if version >= 5 else "")
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "found"),
+    [
+        (["STABLE"], [], 1),
+        (["empty", *map(str, range(500)), "Stable"], ["Classic"], 1),
+        (["empty"], [], 0),
+        ([], ["consumer"], 0),
+        ([str(number) for number in range(2_000)], [], 0),
+    ],
+)
+def test_groups_are_listed_by_state_and_type_in_any_case(states, types, found):
+    stage = Stage()
+    stage.member()
+    body = wire.ListGroupsRequest(states_filter=states, types_filter=types)
+    assert len(stage.ask(16, 5, body).groups) == found
+
+
+def test_the_names_of_a_filter_are_walked_over_once_and_not_by_each_shard():
+    class Names(frozenset):
+        def __iter__(self):
+            raise AssertionError("fifty shards would walk over thousands of names")
+
+    stage = Stage()
+    stage.member()
+    (shard,) = stage.groups.active_shards()
+    listed = []
+    stage.groups.submit_to_all(
+        GroupShard.list_groups, ListGroups(Names({"stable"}), Names({"classic"})), listed.extend
+    )
+    assert [group.group_id for group in listed[0]] == list(shard.groups)
 
 
 def test_who_may_not_see_the_cluster_sees_only_its_groups():

@@ -376,7 +376,20 @@ def test_a_deleted_topic_takes_the_offsets_of_all_groups_and_no_others():
         assert driver.committed("t", 0, group) is None
         assert driver.committed("u", 1, group) == 7
     driver.delete_topic("t")
-    assert list(driver.shard.topic_deleted("t")) == []
+    assert driver.shard.topics_deleted({"t": None}) is None
+
+
+@pytest.mark.parametrize("others", [0, 1, 100])
+def test_of_many_deleted_topics_the_known_ones_lose_their_offsets(others):
+    driver = Driver()
+    for topic in ("t", "u", "kept"):
+        driver.commit(7, topic=topic)
+    unknown = {f"unknown-{number}": None for number in range(others)}
+    for step in driver.shard.topics_deleted({"t": None, **unknown, "u": None}):
+        driver.run(step)
+    left = [topic for topic in ("t", "u", "kept") if driver.committed(topic) is not None]
+    assert left == ["kept"]
+    assert driver.replayed().offsets == driver.shard.offsets
 
 
 def test_a_deleted_topic_goes_in_steps_and_spares_the_one_that_takes_its_name():
@@ -384,7 +397,7 @@ def test_a_deleted_topic_goes_in_steps_and_spares_the_one_that_takes_its_name():
     groups = [f"g{rank}" for rank in range(1_000)]
     for group in groups:
         driver.commit(7, topic="t", group=group)
-    steps = driver.shard.topic_deleted("t")
+    steps = driver.shard.topics_deleted({"t": None})
     first = next(steps)
     assert len(first.records) <= 2 * OFFSETS_PER_STEP
     driver.run(first)

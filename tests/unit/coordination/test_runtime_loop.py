@@ -405,7 +405,7 @@ def test_a_topic_deleted_while_loading_takes_its_offsets_along():
     harness.commit(1)
     again = Harness(harness.log)
     again.loop.elected(0, 2)
-    again.loop.topic_deleted("t")
+    again.loop.topics_deleted({"t": None})
     again.clock.advance(0)
     again.commit_all()
     again.fetch()

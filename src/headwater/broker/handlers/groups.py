@@ -337,8 +337,10 @@ def _described_member(member: DescribedMember) -> DescribeGroupsResponse.Describ
 
 def handle_list_groups(
     context: Context, request: Request, body: ListGroupsRequest
-) -> ListGroupsResponse | None:
+) -> Steps[ListGroupsResponse | None]:
     """List the groups of this broker that the client may see."""
+    states = yield from _in_lower_case(body.states_filter)
+    kinds = yield from _in_lower_case(body.types_filter)
     sees_all = context.sees(request, DESCRIBE_CLUSTER)
 
     def sees(group: Listed) -> bool:
@@ -359,12 +361,20 @@ def handle_list_groups(
             yield
         return ListGroupsResponse(groups=each(visible, _listed_group))
 
-    wanted = ListGroups(frozenset(body.states_filter), frozenset(body.types_filter))
     try:
-        context.groups.submit_to_all(GroupShard.list_groups, wanted, done)
+        context.groups.submit_to_all(GroupShard.list_groups, ListGroups(states, kinds), done)
     except KafkaError as loading:
         return ListGroupsResponse(error_code=loading.code)
     return None
+
+
+def _in_lower_case(names: list[str]) -> Steps[frozenset[str]]:
+    """Return the names of a filter as shards compare them; clients may send thousands."""
+    found = set()
+    for name in names:
+        found.add(name.lower())
+        yield
+    return frozenset(found)
 
 
 def _listed_group(group: Listed) -> ListGroupsResponse.ListedGroup:

@@ -4,7 +4,7 @@ A group only decides whether a commit is allowed (`validate_commit`) and which o
 (`Retention`), so that every kind of group, and a group without members, can have offsets.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.coordination.groups.records import CommittedOffset, OffsetRecord
@@ -187,22 +187,27 @@ class Offsets:
             for partition in known
         ]
 
-    def deletions_of_topic(self, topic: str, step: int) -> Iterator[list[OffsetRecord]]:
-        """The records that delete the present offsets of a topic, about `step` at a time.
+    def deletions_of_topics(
+        self, topics: dict[str, None], step: int
+    ) -> Iterator[list[OffsetRecord]] | None:
+        """The records that delete the present offsets of topics, about `step` at a time; None without any.
 
         An offset that is committed before its step came is kept.
         """
+        named: list[Collection[str]] = sorted((topics, self._groups_of), key=len)
         present = [
-            (group_id, dict(self._by_group[group_id][topic]))
-            for group_id in self._groups_of.get(topic, ())
+            (group_id, topic, dict(self._by_group[group_id][topic]))
+            for topic in named[0]
+            if topic in named[1]
+            for group_id in self._groups_of[topic]
         ]
-        return self._unless_changed(topic, present, step)
+        return self._unless_changed(present, step) if present else None
 
     def _unless_changed(
-        self, topic: str, present: list[tuple[str, dict[int, CommittedOffset]]], step: int
+        self, present: list[tuple[str, str, dict[int, CommittedOffset]]], step: int
     ) -> Iterator[list[OffsetRecord]]:
         records: list[OffsetRecord] = []
-        for group_id, before in present:
+        for group_id, topic, before in present:
             known = self._by_group.get(group_id, _NO_TOPICS).get(topic, _NOTHING)
             records += [
                 OffsetRecord(group_id, topic, partition, None)

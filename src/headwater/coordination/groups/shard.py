@@ -63,7 +63,7 @@ _OFFSET_CHECK_KEY: DeadlineKey = ("", OFFSET_CHECK, "")
 
 
 class ListGroups(NamedTuple):
-    """List groups; empty filters match everything, and case does not matter."""
+    """List groups by names in lower case; empty filters match everything."""
 
     states: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
@@ -238,8 +238,7 @@ class GroupShard:
 
     def list_groups(self, now: Now, command: ListGroups, token: Token) -> GroupOutcome:
         """ListGroups, this shard's part. Answered with a list of Listed."""
-        states = {name.lower() for name in command.states}
-        kinds = {name.lower() for name in command.kinds}
+        states, kinds = command.states, command.kinds
         out: GroupOutcome = Outcome()
         found = [
             Listed(group_id, group.protocol_type or "", group.state.value, group.kind.value)
@@ -337,15 +336,17 @@ class GroupShard:
         out.reply(token, OffsetsDeleted(E.NONE, tuple(errors)))
         return out
 
-    def topic_deleted(self, topic: str) -> Iterator[GroupOutcome]:
-        """Delete the offsets of a deleted topic, but none of one that takes its name meanwhile."""
+    def topics_deleted(self, topics: dict[str, None]) -> Iterator[GroupOutcome] | None:
+        """Delete the offsets of deleted topics, but none of those that take their names meanwhile."""
         pending: list[OffsetRecord] = []
         for group_id in self.pending_offsets.groups():
             keys = self.pending_offsets.of_group(group_id)
-            partitions = [TopicPartition(*key) for key in keys if key[0] == topic]
+            partitions = [TopicPartition(*key) for key in keys if key[0] in topics]
             pending += self._pending_deletions(group_id, partitions)
-        committed = self.offsets.deletions_of_topic(topic, OFFSETS_PER_STEP)
-        steps = chain([pending] if pending else [], committed)
+        committed = self.offsets.deletions_of_topics(topics, OFFSETS_PER_STEP)
+        if not pending and committed is None:
+            return None
+        steps = chain([pending] if pending else [], committed or ())
         return (Outcome(records=list(step)) for step in steps)
 
     def _pending_deletions(

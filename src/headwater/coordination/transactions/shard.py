@@ -7,7 +7,7 @@ committed, so no marker is ever ahead of the decision; a shard that is loaded in
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from headwater.coordination.deadlines import Deadlines, Now
@@ -100,9 +100,8 @@ class TransactionShard:
         """The tokens that wait for markers."""
         return [token for waiting in self._waiting.values() for token, _ in waiting]
 
-    def topic_deleted(self, topic: str) -> Iterator[TransactionOutcome]:
-        """Keep the state: the markers of a deleted topic are left out when they are due."""
-        return iter(())
+    def topics_deleted(self, topics: dict[str, None]) -> None:
+        """Keep the state: the markers of deleted topics are left out when they are due."""
 
     # -- commands
 
