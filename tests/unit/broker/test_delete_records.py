@@ -11,8 +11,11 @@ from headwater.broker.handlers.delete_records import (
 )
 from headwater.broker.turns import finish
 from headwater.errors import E, KafkaError
+from headwater.replication.leader_and_isr import LeaderAndIsr
+from headwater.replication.leading import Leading
 from headwater.wire.messages.topics import DeleteRecordsRequest
 from tests.unit.broker.live import batch
+from tests.unit.log.support import PARTITION, TOPIC_ID
 from tests.unit.replication.replica_under_test import NOW, ReplicaUnderTest
 
 
@@ -42,42 +45,104 @@ def test_the_log_starts_where_the_request_says(replica, offset, start):
     assert replica.log.log_start_offset == start
 
 
-def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tmp_path):
-    leaders = [ReplicaUnderTest(tmp_path / name, replicas=(1, 2)) for name in ("a", "b")]
-    for leader in leaders:
-        leader.append(batch(now=NOW))
-        leader.host.end_tick()
-        leader.replica.leading.follower_fetched(2, 1, 0)
-    answers, parked, woken = [], [], []
-    context = SimpleNamespace(
-        clock=SimpleNamespace(monotonic_ms=lambda: 0),
-        metadata=SimpleNamespace(brokers={1: None, 2: None}),
-        replicas=SimpleNamespace(leader=lambda _, partition: leaders[partition].replica),
-        permits=lambda *_: True,
-        park=lambda deadline_ms, waiter: parked.append(waiter),
-        tick=SimpleNamespace(recheck_soon=woken.append),
-    )
-    rows = [
-        DeleteRecordsRequest.DeleteRecordsPartition(partition_index=n, offset=1) for n in (0, 1)
-    ]
-    topic = DeleteRecordsRequest.DeleteRecordsTopic(name="topic", partitions=rows)
-    finish(
-        handle_delete_records(
-            context,
-            SimpleNamespace(reply_in_turns=answers.append),
-            DeleteRecordsRequest(topics=[topic], timeout_ms=9000),
+class Call:
+    """A DeleteRecords for leaders of one record each, which a follower has."""
+
+    def __init__(self, tmp_path, count, repeated=1):
+        self.leaders = [
+            ReplicaUnderTest(tmp_path / str(number), replicas=(1, 2)) for number in range(count)
+        ]
+        for leader in self.leaders:
+            leader.append(batch(now=NOW))
+            leader.host.end_tick()
+            leader.replica.leading.follower_fetched(2, 1, 0)
+        self.answers, self.parked, self.woken = [], [], []
+        context = SimpleNamespace(
+            clock=SimpleNamespace(monotonic_ms=lambda: 0),
+            metadata=SimpleNamespace(brokers={1: None, 2: None}),
+            replicas=SimpleNamespace(leader=lambda _, partition: self.leaders[partition].replica),
+            permits=lambda *_: True,
+            park=lambda deadline_ms, waiter: self.parked.append(waiter),
+            tick=SimpleNamespace(recheck_soon=self.woken.append),
         )
-    )
-    (waiter,) = parked
-    for leader in leaders:
-        assert not answers
-        assert waiter in leader.replica.watchers
+        row = DeleteRecordsRequest.DeleteRecordsPartition
+        rows = [row(partition_index=n, offset=1) for n in range(count) for _ in range(repeated)]
+        topic = DeleteRecordsRequest.DeleteRecordsTopic(name="topic", partitions=rows)
+        self.request = SimpleNamespace(reply_in_turns=self.answers.append, on_gone=None)
+        body = DeleteRecordsRequest(topics=[topic], timeout_ms=9000)
+        finish(handle_delete_records(context, self.request, body))
+        (self.waiter,) = self.parked
+        assert not self.answers
+
+    def follow(self, leader):
+        """Let the follower and the checkpoint have the new start."""
         leader.replica.leading.follower_fetched(2, 1, 1)
-        woken.pop().recheck()
-        assert not answers, "the start is not on the disk"
         leader.replica.log.stored_start = 1
         leader.replica.wake_watchers()
-        woken.pop().recheck()
-    (answer,) = answers
-    assert [row.low_watermark for row in answer.topics[0].partitions] == [1, 1]
-    assert not any(leader.replica.watchers for leader in leaders)
+        self.end_tick()
+
+    def end_tick(self):
+        while self.woken:
+            self.woken.pop().recheck()
+
+    def rows(self):
+        (answer,) = self.answers
+        return [(row.error_code, row.low_watermark) for row in answer.topics[0].partitions]
+
+
+def test_a_partition_that_is_done_first_is_no_longer_watched(tmp_path):
+    call = Call(tmp_path, 2)
+    for leader in call.leaders:
+        assert call.waiter in leader.replica.watchers
+        leader.replica.leading.follower_fetched(2, 1, 1)
+        call.end_tick()
+        assert not call.answers, "the start is not on the disk"
+        call.follow(leader)
+        assert not leader.replica.watchers
+    assert call.rows() == [(0, 1), (0, 1)]
+
+
+def test_a_leader_that_was_deposed_does_not_say_that_records_are_deleted(tmp_path):
+    """The next leader may never have heard of the new start, and serves the records."""
+    call = Call(tmp_path, 2)
+    deposed = call.leaders[0].replica
+    deposed.become_follower(LeaderAndIsr(PARTITION, TOPIC_ID, 2, 1, 1, (1, 2), (1, 2), False))
+    deposed.log.stored_start = 1
+    deposed.wake_watchers()
+    call.follow(call.leaders[1])
+    assert call.rows() == [(E.NOT_LEADER_OR_FOLLOWER, -1), (0, 1)]
+
+
+def test_a_partition_that_is_deleted_meanwhile_is_answered_at_once(tmp_path):
+    call = Call(tmp_path, 1)
+    call.leaders[0].replica.stop()
+    call.end_tick()
+    assert call.rows() == [(E.NOT_LEADER_OR_FOLLOWER, -1)]
+
+
+def test_a_partition_that_changes_is_checked_once_and_no_other(tmp_path, monkeypatch):
+    call = Call(tmp_path, 3, repeated=500)
+    checked = []
+    low_watermark = Leading.low_watermark
+
+    def count(leading, live):
+        checked.append(leading)
+        return low_watermark(leading, live)
+
+    monkeypatch.setattr(Leading, "low_watermark", count)
+    for leader in call.leaders:
+        for _ in range(3):
+            leader.replica.wake_watchers()
+        call.end_tick()
+        assert checked.pop() is leader.replica.leading
+        assert not checked
+        call.follow(leader)
+        checked.clear()
+    assert call.rows() == [(0, 1)] * 1500
+
+
+def test_the_request_of_a_client_that_left_waits_for_nothing(tmp_path):
+    call = Call(tmp_path, 2)
+    call.request.on_gone()
+    assert call.waiter.answered
+    assert not any(leader.replica.watchers for leader in call.leaders)
