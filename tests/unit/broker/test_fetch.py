@@ -494,3 +494,38 @@ def test_a_fetch_that_waits_for_more_bytes_adds_up_what_its_partitions_bring(liv
         other.produce("summing", batch(b"1"), partition=1)
     found = rows(client.answer(FetchResponse, 12))
     assert [offsets(found[index].records) for index in range(2)] == [[0], [0]]
+
+
+@pytest.mark.parametrize("times", [3, LONG + 50])
+@pytest.mark.parametrize("session", [(0, -1), (0, 0)])
+def test_a_partition_that_is_named_many_times_is_checked_once(
+    live, client, monkeypatch, times, session
+):
+    """The last one counts, as with Apache Kafka."""
+    topic = f"repeated-{times}-{session[1]}"
+    live.create(topic, 1)
+    fill(client, topic, 2)
+    request = fetch_request(
+        {(topic, 0): 2}, max_wait_ms=LONG_MS, min_bytes=500_000, session=session
+    )
+    (named,) = request.topics
+    last, named.partitions = named.partitions, []
+    first = fetch_request({(topic, 0): 0}).topics[0].partitions
+    named.partitions = [*first * (times - 1), *last]
+    looked = []
+    find = _Fetch._find
+
+    def counted(self, part):
+        looked.append(part.want.fetch_offset)
+        find(self, part)
+
+    monkeypatch.setattr(_Fetch, "_find", counted)
+    client.send(request, 12)
+    until(lambda: live.on_loop(lambda: len(live.context.purgatory)))
+    with live.client() as other:
+        for count in range(1, 4):
+            other.produce(topic, batch(b"x"))
+            assert looked == [2] * (1 + count)
+        other.produce(topic, batch(b"x" * 500_000))
+    (row,) = client.answer(FetchResponse, 12).responses[0].partitions
+    assert offsets(row.records)[0] == 2

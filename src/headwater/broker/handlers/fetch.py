@@ -15,11 +15,11 @@ from headwater.broker.handlers.fetch_parts import (
     Loaded,
     Part,
     aborted_transactions,
+    add_wanted,
     divergence,
     hint_leader,
     load,
     topic_answer,
-    wanted_of,
 )
 from headwater.broker.handlers.fetch_readers import (
     FIRST_WITH_TOPIC_ID,
@@ -52,15 +52,16 @@ def handle_fetch(
 ) -> FetchResponse | Steps[FetchResponse | None] | None:
     """Reply with bytes, or wait for them."""
     by_id = request.version >= FIRST_WITH_TOPIC_ID
-    wanted: list[FetchPartition] = []
+    wanted: dict[Key, FetchPartition] = {}
+    count = 0
     for topic in body.topics:
-        if len(wanted) + len(topic.partitions) > LONG:
+        count += len(topic.partitions)
+        if count > LONG:
             return _fetch_many(context, request, body)
-        name = topic.topic_id if by_id else topic.topic
-        wanted += [wanted_of(name, partition) for partition in topic.partitions]
+        add_wanted(wanted, topic.topic_id if by_id else topic.topic, topic.partitions)
     reader = FetchReader.of(body, request.version)
     try:
-        fetch_context = begin_fetch(context, request, body, reader, wanted)
+        fetch_context = begin_fetch(context, request, body, reader, [*wanted.values()])
     except KafkaError as refused:
         return FetchResponse(error_code=refused.code)
     fetch = _Fetch(context, request, body, reader, fetch_context)
@@ -75,14 +76,14 @@ def _fetch_many(
 ) -> Steps[FetchResponse | None]:
     """Handle a fetch of many partitions in turns."""
     by_id = request.version >= FIRST_WITH_TOPIC_ID
-    wanted = []
+    wanted: dict[Key, FetchPartition] = {}
     for topic in body.topics:
         for partition in drained(topic.partitions):
-            wanted.append(wanted_of(topic.topic_id if by_id else topic.topic, partition))
+            add_wanted(wanted, topic.topic_id if by_id else topic.topic, (partition,))
             yield
     reader = FetchReader.of(body, request.version)
     try:
-        fetch_context = begin_fetch(context, request, body, reader, wanted)
+        fetch_context = begin_fetch(context, request, body, reader, [*wanted.values()])
     except KafkaError as refused:
         return FetchResponse(error_code=refused.code)
     return (yield from _Fetch(context, request, body, reader, fetch_context).start_in_turns())

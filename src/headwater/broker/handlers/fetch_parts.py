@@ -1,9 +1,10 @@
 """One partition of a fetch, the bytes found for it, and the response under construction."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headwater.broker.fetch_session import FetchPartition
+from headwater.broker.fetch_session import FetchPartition, Key
 from headwater.errors import E, KafkaError
 from headwater.log.slices import FileSlice, SliceStream
 from headwater.model import NO_EPOCH
@@ -51,16 +52,25 @@ class Part:
         return self.failure is not None or self.divergence is not None or self.preferred >= 0
 
 
-def wanted_of(topic: str | bytes, partition: FetchRequest.FetchPartition) -> FetchPartition:
-    """What a request wants of one partition."""
-    return FetchPartition(
-        (topic, partition.partition),
-        partition.fetch_offset,
-        partition.partition_max_bytes,
-        partition.current_leader_epoch,
-        partition.last_fetched_epoch,
-        partition.log_start_offset,
-    )
+def add_wanted(
+    wanted: dict[Key, FetchPartition],
+    topic: str | bytes,
+    partitions: Iterable[FetchRequest.FetchPartition],
+) -> None:
+    """Add what a request wants of partitions; of one that it names again, the last counts.
+
+    Otherwise a partition that is named thousands of times would be checked so often after each write.
+    """
+    for partition in partitions:
+        key = topic, partition.partition
+        wanted[key] = FetchPartition(
+            key,
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
+        )
 
 
 class Answers:
