@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from headwater.broker.context import Context
+from headwater.broker.handlers.named_once import once
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
 from headwater.config.resolve import ConfigRow, broker_rows, cluster_rows, topic_rows
@@ -85,8 +86,9 @@ def handle_describe_configs(
 
     A broker knows the overrides of topics that it holds replicas of; it reads those of others first.
     """
+    resources = yield from once(body.resources, _resource_with_all_configs)
     topics = []
-    for resource in body.resources:
+    for resource in resources:
         name = resource.resource_name
         if resource.resource_type == ConfigResourceKind.TOPIC and name in context.metadata.topics:
             topics.append(name)
@@ -94,9 +96,17 @@ def handle_describe_configs(
 
     def reply() -> None:
         described = partial(_described, context, request, body)
-        request.reply_in_turns(DescribeConfigsResponse(results=each(body.resources, described)))
+        request.reply_in_turns(DescribeConfigsResponse(results=each(resources, described)))
 
     context.configs.learn(topics, reply)
+
+
+def _resource_with_all_configs(
+    resource: DescribeConfigsRequest.DescribeConfigsResource,
+) -> tuple[int, str] | None:
+    if resource.configuration_keys:
+        return None  # the answer is hardly longer than the keys
+    return resource.resource_type, resource.resource_name
 
 
 def _described(

@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from headwater.broker.context import Context
+from headwater.broker.handlers.named_once import once
 from headwater.broker.handlers.shard_calls import Gather, call_shard
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, each
@@ -209,6 +210,7 @@ def handle_offset_fetch(
     """Return committed offsets of groups; shards are called in pieces."""
     several = request.version >= FIRST_FETCH_OF_SEVERAL_GROUPS
     groups = body.groups if several else [_as_group(body)]
+    groups = yield from once(groups, lambda one: one.group_id if one.topics is None else None)
 
     def done() -> None:
         if several:

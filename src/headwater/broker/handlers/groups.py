@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import cast
 
 from headwater.broker.context import Context
+from headwater.broker.handlers.named_once import once
 from headwater.broker.handlers.shard_calls import Gather, call_shard
 from headwater.broker.request import Request
 from headwater.broker.turns import ELEMENTS_A_TURN, Steps, drained, each
@@ -281,6 +282,7 @@ def handle_describe_groups(
         groups = each(range(len(answers)), of_group)
         request.reply_in_turns(DescribeGroupsResponse(groups=groups))
 
+    body.groups = yield from once(body.groups, str)
     gather = Gather(len(body.groups), done)
     for place, group_id in enumerate(body.groups):
         if context.permits(request, DESCRIBE_GROUP, group_id):

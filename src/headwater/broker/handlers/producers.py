@@ -5,7 +5,7 @@ from functools import partial
 from headwater.broker.context import Context
 from headwater.broker.handlers.transactions import init_transactional_producer
 from headwater.broker.request import Request
-from headwater.broker.turns import each
+from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E, KafkaError
 from headwater.log.producers import ProducerStateEntry
 from headwater.model import NO_EPOCH, NO_PRODUCER_ID, topic_name_problem
@@ -60,19 +60,23 @@ def refuse_producer_id(
 
 def handle_describe_producers(
     context: Context, request: Request, body: DescribeProducersRequest
-) -> None:
-    """Return the producer states of partitions (KIP-664)."""
-    explained = sum(len(topic.partition_indexes) for topic in body.topics) <= MAX_EXPLAINED
+) -> Steps[DescribeProducersResponse]:
+    """Return the producer states of partitions, of each once (KIP-664)."""
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in drained(body.topics):
+        indexes = wanted.setdefault(topic.name, {})
+        for index in topic.partition_indexes:
+            indexes[index] = None
+            yield
+    explained = sum(map(len, wanted.values())) <= MAX_EXPLAINED
 
-    def of_topic(
-        topic: DescribeProducersRequest.TopicRequest,
-    ) -> DescribeProducersResponse.TopicResponse:
-        of_partition = partial(_described, context, request, topic.name, explained)
+    def of_topic(name: str) -> DescribeProducersResponse.TopicResponse:
+        of_partition = partial(_described, context, request, name, explained)
         return DescribeProducersResponse.TopicResponse(
-            name=topic.name, partitions=each(topic.partition_indexes, of_partition)
+            name=name, partitions=each(wanted[name], of_partition)
         )
 
-    request.reply_in_turns(DescribeProducersResponse(topics=each(body.topics, of_topic)))
+    return DescribeProducersResponse(topics=each(wanted, of_topic))
 
 
 def _described(

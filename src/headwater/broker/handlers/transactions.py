@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TypeAlias, cast
 
 from headwater.broker.context import Context
+from headwater.broker.handlers.named_once import once
 from headwater.broker.handlers.shard_calls import Gather, call_coordinator
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, each
@@ -376,6 +377,7 @@ def handle_describe_transactions(
         states = each(range(len(answers)), of_id)
         request.reply_in_turns(DescribeTransactionsResponse(transaction_states=states))
 
+    body.transactional_ids = yield from once(body.transactional_ids, str)
     gather: Gather[TransactionMetadata | E] = Gather(len(body.transactional_ids), done)
     for place, name in enumerate(body.transactional_ids):
         _describe(context, request, name, gather.slot(place))
