@@ -30,7 +30,7 @@ from headwater.log.compaction.jobs import (
 from headwater.log.compaction.report import FILE_NAME, write_report
 from headwater.log.descriptors import EXHAUSTED
 from headwater.log.folders import name_of
-from headwater.model import INTERNAL_TOPICS, TopicPartition
+from headwater.model import INTERNAL_TOPICS, TopicPartition, Uuid
 from headwater.replication.cleaning import CleaningLimits, ReplicaCleaning
 from headwater.replication.replica import Replica
 from headwater.seams.tasks import MOST_CLEANED_AT_ONCE, Lane, Tasks
@@ -89,6 +89,8 @@ class LogCleaner:
         self._trouble: dict[TopicPartition, _Trouble] = {}
         # The logs that were set aside, with the reasons.
         self.uncleanable: dict[TopicPartition, str] = {}
+        # The ids of the topics that this is about: another one may take the name.
+        self._topic_ids: dict[TopicPartition, Uuid] = {}
         self.passes = 0
         self.worker_deaths = 0
         self.read_bytes = 0
@@ -218,9 +220,11 @@ class LogCleaner:
     def _forget_removed(self) -> None:
         """Forget what is known of logs that this broker no longer has."""
         known = self._context.replicas.log_dirs.logs
-        for rows in (self.uncleanable, self._trouble):
-            for at in [at for at in rows if at not in known]:
-                del rows[at]
+        for at, topic_id in list(self._topic_ids.items()):
+            if at not in known or known[at].topic_id != topic_id:
+                del self._topic_ids[at]
+                self.uncleanable.pop(at, None)
+                self._trouble.pop(at, None)
 
     # -- one pass
 
@@ -237,7 +241,7 @@ class LogCleaner:
             else:
                 await self._clean(replica, found, worker, now_ms)
         except _NoWorker as failure:
-            self._retry_later(at)
+            self._retry_later(replica)
             log.warning(
                 "no process to compact %s, retrying in %d s: %s", at, RETRY_MS // 1000, failure
             )
@@ -268,7 +272,7 @@ class LogCleaner:
             finished = True
             await self._failed(replica, failure)
         except OSError as failure:
-            self._retry_later(at)
+            self._retry_later(replica)
             log.error("the segments of %s could not be swapped: %s", at, failure)
             self._health.failed(self._context.replicas, replica, failure, flushing=False)
         finally:
@@ -383,6 +387,7 @@ class LogCleaner:
         at = replica.topic_partition
         self.worker_deaths += 1
         trouble = self._trouble.setdefault(at, _Trouble(0, 0))
+        self._topic_ids[at] = replica.topic_id
         trouble.deaths += 1
         log.warning("a cleaning worker died during the compaction of %s: %s", at, how)
         if trouble.deaths >= MOST_DEATHS:
@@ -395,7 +400,7 @@ class LogCleaner:
         if failure.kind == DISK and failure.errno == errno.ENOENT and not self._is_hosted(replica):
             return  # the partition was deleted meanwhile
         if failure.kind == DISK and failure.errno in _FULL:
-            self._retry_later(at)
+            self._retry_later(replica)
             log.warning(
                 "no room to compact %s, retrying in %d s: %s", at, RETRY_MS // 1000, failure
             )
@@ -408,7 +413,7 @@ class LogCleaner:
         lacking = getattr(failure, "errno", None) in _LACKING
         if lacking or isinstance(failure, MemoryError):
             at = replica.topic_partition
-            self._retry_later(at)
+            self._retry_later(replica)
             log.warning(
                 "too few open files or too little memory to compact %s, retrying in %d s: %s",
                 at,
@@ -418,12 +423,15 @@ class LogCleaner:
             return True
         return False
 
-    def _retry_later(self, at: TopicPartition) -> None:
+    def _retry_later(self, replica: Replica) -> None:
+        at = replica.topic_partition
         self._trouble[at] = _Trouble(0, self._context.clock.monotonic_ms() + RETRY_MS)
+        self._topic_ids[at] = replica.topic_id
 
     async def _set_aside(self, replica: Replica, why: str) -> None:
         at = replica.topic_partition
         self.uncleanable[at] = why
+        self._topic_ids[at] = replica.topic_id
         log.error(
             "%s cannot be compacted and is set aside until a restart: %s; check it with "
             "`headwater log verify --compacted`",

@@ -22,6 +22,7 @@ from headwater.replication.isolation import FetchIsolation
 from headwater.seams.files import OsFiles
 from headwater.seams.tasks import Lane
 from headwater.seams.workers import WorkerDied
+from headwater.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from tests.integration.waiting import until
 from tests.pages import shapes, shown_below
 from tests.unit.broker.live import Live, batch
@@ -293,6 +294,29 @@ def make_dirty(live, topic):
     replica.log.configure(type(settings)(
         cleanup_policy="compact", segment_bytes=settings.segment_bytes, min_cleanable_dirty_ratio=0.1
     ))  # fmt: skip
+
+
+def test_a_topic_that_takes_the_name_of_one_that_was_set_aside_is_compacted(tmp_path):
+    deadly = [True]
+
+    def die(job, answer):
+        if deadly:
+            raise WorkerDied("killed by the test")
+
+    with Live(tmp_path, WHEN_ASKED, workers=ThreadWorkers(die)) as live:
+        live.create("t", **COMPACT)
+        fill(live)
+        cleaner = live.broker.parts.cleaner
+        until(lambda: check_again(live) or cleaner.uncleanable, "the log to be set aside")
+        until(lambda: not cleaner._running, "the pass to end")
+        deadly.clear()
+        with live.client() as client:
+            named = DeleteTopicsRequest(topic_names=["t"], timeout_ms=60_000)
+            assert client.ask(named, DeleteTopicsResponse, 5).responses[0].error_code == 0
+        live.create("t", **COMPACT)
+        fill(live)
+        until(lambda: check_again(live) or is_clean(live), "the new log to be compacted")
+        assert cleaner.uncleanable == {}
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
