@@ -13,7 +13,7 @@ BYTES_PER_BYTE = 16
 FREE_BYTES = 1 << 20
 BUDGET = 256 << 20
 """What a flood may take: the default of queued.max.request.bytes."""
-QUICK = Scale(50, 5, 50, 500, 50, 50, 8, 60 << 20, 128)
+QUICK = Scale(50, 5, 50, 500, 50, 50, 8, 60 << 20, 128, 10_000)
 
 WITH_CONTROL_LISTENER = {
     "control.plane.listener.name": "CONTROL",

@@ -15,7 +15,7 @@ from headwater.wire.messages.groups import FindCoordinatorRequest, JoinGroupRequ
 from headwater.wire.messages.metadata import MetadataRequest
 from headwater.wire.messages.offsets import ListOffsetsRequest
 from headwater.wire.messages.produce import ProduceRequest
-from headwater.wire.messages.topics import CreateTopicsRequest
+from headwater.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from headwater.wire.schema import Struct
 
 WRITERS = 8
@@ -33,6 +33,7 @@ class Scale(NamedTuple):
     flood: int = 16
     flood_bytes: int = 60 << 20
     load_mib: int = 1024
+    repeats: int = 90_000
 
 
 class Scene(NamedTuple):
@@ -56,9 +57,11 @@ def scenes(port: int, scale: Scale) -> Iterator[Scene]:
     yield Scene(f"{scale.producers} producers write to one partition", stage.producers)
     yield Scene(f"{scale.segments} segments", stage.segments)
     yield Scene(f"{scale.pollers} consumers wait, one record comes", stage.fan_out)
+    yield Scene(f"a fetch names a partition {scale.repeats} times", stage.repeat)
     yield Scene(f"{scale.load_mib} MiB written and read", stage.load)
     yield Scene(f"{scale.load_mib} MiB, at the control listener", stage.load, of_controller=True)
     yield Scene(f"{scale.flood} unfinished requests of {scale.flood_bytes >> 20} MiB", stage.flood)
+    yield Scene(f"delete {scale.topics} topics, of which groups may have offsets", stage.delete)
 
 
 class _Stage:
@@ -194,6 +197,30 @@ class _Stage:
                 poller.receive()
                 poller.socket.close()
         return self._counted() + len(ask) * len(pollers)
+
+    def repeat(self) -> int:
+        """Write records to a partition for which a fetch waits that names it many times."""
+        with Connection(self._port) as writer, Connection(self._port) as reader:
+            self._create(writer, [("repeated", 1, {})])
+            body = _fetch({("repeated", 0): 0}, max_wait_ms=2_000)
+            body.min_bytes = 1 << 20
+            body.topics[0].partitions *= self._scale.repeats
+            ask = _encoded(body, 11)
+            reader.socket.sendall(ask)
+            time.sleep(1)  # it waits; one that came later would find the records at once
+            for _ in range(10):
+                self._ask(writer, _produce({("repeated", 0): _batch()}), 9)
+            reader.receive()
+        return self._counted() + len(ask)
+
+    def delete(self) -> int:
+        named = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in self._names]
+        with Connection(self._port) as connection:
+            for key_type in (0, 1):
+                find = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"])
+                self._ask(connection, find, 4)
+            self._ask(connection, DeleteTopicsRequest(topics=named, timeout_ms=60_000), 6)
+        return self._counted()
 
     def load(self) -> int:
         """As many batches of 1 MB as the broker takes from some clients, each read again at once."""

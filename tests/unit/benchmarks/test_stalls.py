@@ -33,13 +33,15 @@ CALLS_A_ROUND = 6_000
 """A guard against growth, set a little above the largest figure measured at this size."""
 AT_ONCE = {"Produce", "Fetch"}
 """APIs that exceed it today: they handle a request of this size in one round."""
+SHARDS = 20
+"""A request that each shard walks over takes as many times its length."""
 LEAVE = LeaveGroupRequest(group_id="g", member_id="m"), LeaveGroupResponse, 0
-SMALLEST = Scale(3, 2, 3, 5, 3, 3, 3, 1 << 20, 1)
+SMALLEST = Scale(3, 2, 3, 5, 3, 3, 3, 1 << 20, 1, 3)
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory):
-    settings = {"offsets.topic.num.partitions": "1"}
+    settings = {"offsets.topic.num.partitions": str(SHARDS)}
     with Live(tmp_path_factory.mktemp("stalls"), settings) as broker, Client(broker.port) as client:
         client.ask(FindCoordinatorRequest(key="g"), FindCoordinatorResponse, 3)
         until(lambda: client.ask(*LEAVE).error_code == E.UNKNOWN_MEMBER_ID)  # groups are loaded

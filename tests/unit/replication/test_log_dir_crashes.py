@@ -232,9 +232,11 @@ def test_a_log_that_went_offline_is_not_replaced_by_its_copy():
 
     async def move() -> None:
         life.moves.move(PARTITION, there)
-        while not replica.flushes.held:
+        for _ in range(40):
+            if replica.flushes.held:
+                replica.mark_offline(why)
             await asyncio.sleep(0)
-        replica.mark_offline(why)
+        assert replica.offline is why
         for _ in range(40):
             await asyncio.sleep(0)
 
