@@ -119,6 +119,10 @@ class Replica:
         if is_new:
             if self.dirty:
                 self.write()  # what the epoch before has staged is its own
+            if self._staging.batches:
+                # They wait for its file. A coordinator that loads now would not know them.
+                self.log.drop_staged()
+                self.fail_waiters(KafkaError(E.NOT_LEADER_OR_FOLLOWER), self.log.log_end_offset)
             # Known before the first append of the epoch: replicas that truncate later must find a
             # leader that wrote nothing (KAFKA-7415).
             self._staging.begin_epoch(decided.leader_epoch)

@@ -116,6 +116,26 @@ def test_a_coordinators_first_batch_has_its_offset_and_waits_for_the_file(broker
     assert broker.files.on_loop == []
 
 
+def test_a_coordinator_that_loads_in_the_next_epoch_misses_nothing_staged_in_the_one_before(
+    broker, monkeypatch
+):
+    staged, waiting = Pending(), Pending()
+    replica = broker.replica()
+    replica.built.append(bytearray(batch(b"group")), staged)
+    broker.host.end_tick()
+    ends = []
+    monkeypatch.setattr(
+        broker.host, "leads", lambda replica: ends.append(replica.log.staging.end_offset)
+    )
+    assert broker.lead(epoch=1) is E.NONE
+    assert ends == [replica.log.log_end_offset], "the load ends where the next batch will be"
+    assert staged.ends == [E.NOT_LEADER_OR_FOLLOWER]
+    replica.built.append(bytearray(batch(b"again")), waiting)
+    run_all(broker)
+    assert (waiting.ends, waiting.base_offset) == (["done"], 0)
+    assert [b"again" in data for _, _, data in stored(replica.log)] == [True]
+
+
 def test_the_file_has_the_epoch_before_the_log_has_its_batch(broker, tmp_path):
     broker.append(batch(b"first"))
     broker.host.run_off()  # the file; the batch is not written yet
