@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.broker.handlers.log_dirs import handle_describe_log_dirs
 from headwater.errors import E
 from headwater.model import TopicPartition
 from headwater.replication.throttles import UNLIMITED
@@ -232,3 +233,14 @@ def errors(live):
     with live.client() as client:
         answer = client.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
     return {row.log_dir: row.error_code for row in answer.results if row.error_code}
+
+
+def test_the_description_of_many_partitions_gives_turns_to_others(dirs):
+    with dirs.live() as live:
+        live.create("many", 30)
+        steps = live.on_loop(
+            lambda: sum(
+                1 for _ in handle_describe_log_dirs(live.context, None, DescribeLogDirsRequest())
+            )
+        )
+        assert steps == 30

@@ -1,7 +1,6 @@
 """DescribeLogDirs and AlterReplicaLogDirs: the log dirs of this broker, and moves between them."""
 
 import logging
-from collections.abc import Iterable
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
@@ -9,7 +8,7 @@ from headwater.broker.turns import Steps, each
 from headwater.errors import E, KafkaError
 from headwater.log.log_dir import LogDir
 from headwater.model import TopicPartition
-from headwater.replication.replica import Replica
+from headwater.seams.files import Files
 from headwater.wire.messages.cluster import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -27,51 +26,57 @@ log = logging.getLogger("headwater.server")
 
 def handle_describe_log_dirs(
     context: Context, request: Request, body: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
+) -> Steps[DescribeLogDirsResponse]:
     """Return the sizes of partitions by log dir, and the free space."""
     wanted = None
     if body.topics is not None:
         wanted = {(topic.topic, index) for topic in body.topics for index in topic.partitions}
-    response = DescribeLogDirsResponse()
-    for directory in context.replicas.log_dirs.dirs:
-        result = _Dir(log_dir=directory.path)
-        response.results.append(result)
-        if directory.offline:
-            result.error_code = E.KAFKA_STORAGE_ERROR
-            continue
-        result.total_bytes, result.usable_bytes = context.files.space(directory.path)
-        result.topics = _topics(
-            replica
-            for replica in context.replicas
-            if directory.holds(replica.directory)
-            and (wanted is None or replica.topic_partition in wanted)
-        )
-        _add_futures(context, directory, wanted, result)
-    return response
-
-
-def _add_futures(
-    context: Context, directory: LogDir, wanted: set[tuple[str, int]] | None, result: _Dir
-) -> None:
-    """Add the copies that will replace replicas of other dirs."""
-    topics = {topic.name: topic for topic in result.topics}
+    dirs = context.replicas.log_dirs.dirs
+    described = {directory.path: _Description(directory, context.files) for directory in dirs}
+    for replica in list(context.replicas):
+        at = replica.topic_partition
+        if wanted is None or at in wanted:
+            described[replica.directory.rpartition("/")[0]].add(
+                at, replica.upkeep.size, replica.high_watermark - replica.log_end_offset
+            )
+        yield
     for future in context.replicas.log_dirs.futures:
         at = future.log.topic_partition
-        current = context.replicas.log_dirs.logs.get(at)
-        if future.log_dir is directory and (wanted is None or at in wanted):
-            topic = topics.get(at.topic)
-            if topic is None:
-                topic = topics[at.topic] = _Topic(name=at.topic)
-                result.topics.append(topic)
-            end = future.log.log_end_offset
-            topic.partitions.append(
-                DescribeLogDirsResponse.DescribeLogDirsPartition(
-                    partition_index=at.partition,
-                    partition_size=future.log.size,
-                    offset_lag=max(0, current.log_end_offset - end) if current else 0,
-                    is_future_key=True,
-                )
+        if wanted is None or at in wanted:
+            current = context.replicas.log_dirs.logs.get(at)
+            lag = current.log_end_offset - future.log.log_end_offset if current else 0
+            described[future.log_dir.path].add(at, future.log.size, lag, is_future=True)
+    return DescribeLogDirsResponse(results=[one.result for one in described.values()])
+
+
+class _Description:
+    """What a response says about one log dir."""
+
+    def __init__(self, directory: LogDir, files: Files) -> None:
+        self.result = _Dir(log_dir=directory.path)
+        self._offline = bool(directory.offline)
+        self._topics: dict[str, _Topic] = {}
+        if self._offline:
+            self.result.error_code = E.KAFKA_STORAGE_ERROR
+        else:
+            self.result.total_bytes, self.result.usable_bytes = files.space(directory.path)
+
+    def add(self, at: TopicPartition, size: int, lag: int, *, is_future: bool = False) -> None:
+        """Add a replica, or a copy that will replace one of another dir."""
+        if self._offline:
+            return
+        topic = self._topics.get(at.topic)
+        if topic is None:
+            topic = self._topics[at.topic] = _Topic(name=at.topic)
+            self.result.topics.append(topic)
+        topic.partitions.append(
+            DescribeLogDirsResponse.DescribeLogDirsPartition(
+                partition_index=at.partition,
+                partition_size=size,
+                offset_lag=max(0, lag),
+                is_future_key=is_future,
             )
+        )
 
 
 def handle_alter_replica_log_dirs(
@@ -118,18 +123,3 @@ def _move(context: Context, at: TopicPartition, path: str) -> E:
         log.error("%s cannot be moved to %s: %s", at, path, failure)
         return E.KAFKA_STORAGE_ERROR
     return E.NONE
-
-
-def _topics(replicas: Iterable[Replica]) -> list[_Topic]:
-    topics: dict[str, _Topic] = {}
-    for replica in replicas:
-        name, index = replica.topic_partition
-        topic = topics.setdefault(name, _Topic(name=name))
-        topic.partitions.append(
-            DescribeLogDirsResponse.DescribeLogDirsPartition(
-                partition_index=index,
-                partition_size=replica.upkeep.size,
-                offset_lag=max(0, replica.high_watermark - replica.log_end_offset),
-            )
-        )
-    return list(topics.values())
