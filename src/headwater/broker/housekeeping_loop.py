@@ -39,6 +39,8 @@ SWEEP_S = 5.0
 KEY_STORE_CHECK_S = 5.0
 CHUNK = 500
 """Partitions that a job checks before it yields to the loop."""
+OPENED_A_STEP = 10
+"""Partitions that one step opens: each takes some files."""
 FLUSH_LANES = 2
 FLUSH_BITE = 8
 """Partitions that one call to a file thread flushes one after another."""
@@ -207,7 +209,12 @@ class Housekeeping:
             self._health.probe(self._context.replicas)
         elif self._reserve.missing:
             await self._tasks.in_thread(self._reserve.make)
-        if self._context.replicas.retry_offline():
+        opened = False
+        for tried, is_open in enumerate(self._context.replicas.retry_offline(), 1):
+            opened = opened or is_open
+            if tried % OPENED_A_STEP == 0:
+                await asyncio.sleep(0)
+        if opened:
             self._context.changed()
 
     async def _checkpoint_flushed(self) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, cast
@@ -9,6 +10,7 @@ from typing import NamedTuple, TypeAlias, cast
 from headwater.config.topic import TopicSettings
 from headwater.errors import E, KafkaError
 from headwater.log.folders import METADATA
+from headwater.log.log_dir import LogDir
 from headwater.log.log_dirs import LogDirs
 from headwater.log.partition_log import PartitionLog
 from headwater.log.retirement import Retirement
@@ -24,6 +26,9 @@ log = logging.getLogger("headwater.state-change")
 
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 """Errors that may go away by themselves; after others the disk is not tried again."""
+
+MOST_FAILURES = 10
+"""How many partitions of a log dir are tried at a time while none can be opened."""
 
 
 OnStopped: TypeAlias = Callable[[Mapping[TopicPartition, OSError]], None]
@@ -166,10 +171,23 @@ class Replicas:
             replica.mark_offline(offline.why)
         return offline.why.code
 
-    def retry_offline(self) -> bool:
-        """Try again to open offline partitions, such as those of a full disk; return whether one opened."""
-        waiting = [offline.decided for offline in self._offline.values() if offline.may_come_back]
-        return E.NONE in [self.apply(decided) for decided in waiting]
+    def retry_offline(self) -> Iterator[bool]:
+        """Try again to open offline partitions, such as those of a full disk; yield whether each opened.
+
+        Of a log dir without room only some are tried: there may be thousands, and others come next time.
+        """
+        failures: Counter[LogDir | None] = Counter()
+        for at, offline in list(self._offline.items()):
+            log_dir = self.log_dirs.preferred.get(at)
+            if (
+                offline.may_come_back
+                and failures[log_dir] < MOST_FAILURES
+                and self._offline.get(at) is offline
+            ):
+                self._offline[at] = self._offline.pop(at)
+                opened = self.apply(offline.decided) is E.NONE
+                failures[log_dir] += not opened
+                yield opened
 
     def _open(self, decided: LeaderAndIsr) -> Replica | None:
         """Open or create the log; None if the name must be freed first."""

@@ -7,6 +7,7 @@ import pytest
 from headwater.errors import E, KafkaError
 from headwater.log.folders import METADATA
 from headwater.model import ZERO_UUID, TopicPartition
+from headwater.replication.replicas import MOST_FAILURES
 from tests.integration.disks import FaultyFiles
 from tests.unit.broker.live import batch as timed
 from tests.unit.log.support import PARTITION, TOPIC_ID
@@ -50,13 +51,35 @@ def test_a_log_whose_lost_id_cannot_be_written_is_kept_and_never_replaced(broker
     files.break_("pwritev", tmp_path / "topic-0" / METADATA, code)
     assert broker.lead(epoch=1, is_new=False) is E.KAFKA_STORAGE_ERROR
     assert_offline(broker)
-    assert not broker.replicas.retry_offline()
+    assert not any(broker.replicas.retry_offline())
     assert broker.dirs.logs[PARTITION].topic_id == ZERO_UUID
     files.repair()
-    assert broker.replicas.retry_offline() == (code == errno.ENOSPC), "only room can come back"
+    opened = list(broker.replicas.retry_offline())
+    assert opened == [True] * (code == errno.ENOSPC), "only room can come back"
     if code == errno.ENOSPC:
         assert not broker.replicas.is_offline(*PARTITION)
         assert broker.written(batch()).base_offset == 1
+
+
+def test_of_thousands_of_logs_without_room_some_are_tried_at_a_time(tmp_path, monkeypatch):
+    broker = ReplicasUnderTest(tmp_path)
+    tried, mkdir = [], broker.files.mkdir
+
+    def refuse(path):
+        tried.append(path)
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(broker.files, "mkdir", refuse)
+    partitions = [TopicPartition("topic", index) for index in range(4 * MOST_FAILURES)]
+    for at in partitions:
+        assert broker.lead(partition=at) is E.KAFKA_STORAGE_ERROR
+    tried.clear()
+    for _ in range(4):
+        assert not any(broker.replicas.retry_offline())
+    assert len(set(tried)) == len(tried) == len(partitions), "each once, a quarter at a time"
+    monkeypatch.setattr(broker.files, "mkdir", mkdir)
+    assert list(broker.replicas.retry_offline()) == [True] * len(partitions)
+    assert not any(broker.replicas.is_offline(*at) for at in partitions)
 
 
 def test_a_damaged_log_says_so_instead_of_sending_clients_elsewhere(broker, tmp_path):
