@@ -235,6 +235,44 @@ def test_a_changed_subscription_changes_the_share(broker, join):
     assert member.assignment() == set()
 
 
+def test_a_subscription_that_changes_while_the_group_joins_counts(broker, join, group):
+    prefix = broker.name("late")
+    one, two = (broker.topic(name=f"{prefix}.{name}") for name in "ab")
+    settled = join(one)
+    settle(1, settled)
+    by_list, by_pattern = join(metadata_max_age_ms=100), join(metadata_max_age_ms=100)
+    by_list.subscribe([one])
+    by_pattern.subscribe(pattern=rf"{prefix}\.[bc]")
+    members = (by_list, by_pattern)
+    for member in members:
+        member.poll(0.3)  # its join waits for the settled member, which does not poll
+        assert member.assignment() == set()
+    by_list.subscribe([one, two])
+    three = broker.topic(name=f"{prefix}.c")
+    until(
+        "the new topic", lambda: three in by_pattern.subscription(), lambda: by_pattern.poll(0.02)
+    )
+    settled.close()
+
+    def owned():
+        return sorted(place for member in members for place in member.assignment())
+
+    wanted = [(name, 0) for name in (one, two, three)]
+    until("all topics", lambda: owned() == wanted, lambda: [one.poll(0.02) for one in members])
+
+
+def test_a_static_leader_that_returned_watches_for_new_partitions(broker, join, topic):
+    gone = join(topic, group_instance_id="one")
+    settle(3, gone)
+    gone.close()
+    member = join(topic, group_instance_id="one", metadata_max_age_ms=100)
+    settle(3, member)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
+    wish = confluent_kafka.admin.NewPartitions(topic, 5)
+    admin.create_partitions([wish])[topic].result(60)
+    settle(5, member)
+
+
 def test_an_assignor_of_ones_own_shares_the_partitions(broker, join, topic):
     class AllToTheLast(Assignor):
         name = "all-to-the-last"

@@ -35,6 +35,8 @@ class Group(RuleBasedStateMachine):
         )
         self.member.wants("start")
         self.told = set()
+        self.subscription = 0
+        self.sent = None  # the subscription in the request to join, once that is sent
 
     @rule()
     def poll(self):
@@ -44,9 +46,14 @@ class Group(RuleBasedStateMachine):
             self.hear(step)
             self.member.listener_called(step)
         elif step is PollAction.JOIN:
+            self.sent = None
             assert self.member.state is MemberState.JOINING
             if not self.cooperative:
                 assert not self.told
+
+    @property
+    def waits_for_the_others(self):
+        return self.member.state is MemberState.JOINING and self.sent is not None
 
     def hear(self, call):
         changed = set(call.partitions)
@@ -58,7 +65,18 @@ class Group(RuleBasedStateMachine):
             assert changed
             self.told -= changed
 
-    @precondition(lambda self: self.member.state is MemberState.JOINING)
+    @rule()
+    def subscribe_to_something_else(self):
+        self.subscription += 1
+        self.member.wants("other topics")
+
+    @precondition(lambda self: self.member.state is MemberState.JOINING and self.sent is None)
+    @rule()
+    def send_join(self):
+        assert self.member.asks()
+        self.sent = self.subscription
+
+    @precondition(lambda self: self.waits_for_the_others)
     @rule(leads=st.booleans())
     def join_answered(self, leads):
         self.generation += 1
@@ -66,7 +84,7 @@ class Group(RuleBasedStateMachine):
         assert self.member.joined(E.NONE, self.generation, "me", leader) is None
         assert self.member.leading == leads
 
-    @precondition(lambda self: self.member.state is MemberState.JOINING)
+    @precondition(lambda self: self.waits_for_the_others)
     @rule(problem=FAILURES | st.just(E.MEMBER_ID_REQUIRED))
     def join_refused(self, problem):
         assert self.member.joined(problem, -1, "me", "") is None
@@ -117,16 +135,19 @@ class Group(RuleBasedStateMachine):
         assert set(self.member.owned) - waiting <= self.told
 
     def teardown(self):
-        """Left alone by failures, it ends up a member with what it was given."""
+        """Left alone by failures, it ends up a member with what it was given and wanted last."""
         for _ in range(50):
-            if self.member.state is MemberState.JOINING:
+            if self.waits_for_the_others:
                 self.join_answered(False)
+            elif self.member.state is MemberState.JOINING:
+                self.send_join()
             elif self.member.state is MemberState.SYNCING:
                 self.sync_answered(PLACES[:2])
             elif self.member.busy:
                 self.poll()
         assert self.member.state is MemberState.MEMBER
         assert set(self.member.owned) == self.told
+        assert self.sent == self.subscription
 
 
 class CooperativeGroup(Group):

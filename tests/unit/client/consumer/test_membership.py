@@ -21,6 +21,7 @@ def member(cooperative=False, share=(A, B)):
 
 def join(made, share, generation=1, now=0):
     assert made.next(["t"]) is PollAction.JOIN
+    assert made.asks()
     assert made.joined(E.NONE, generation, "me", "me") is None
     assert made.synced(E.NONE, list(share), now) is None
 
@@ -49,6 +50,31 @@ def test_an_eager_member_gives_everything_up_before_it_joins() -> None:
     join(made, [B, C], 2)
     assert tell(made) == ListenerCall(RebalanceEvent.ASSIGNED, [B, C])
     assert made.next(["t"]) is None
+
+
+def test_what_changes_after_the_request_to_join_needs_another_one() -> None:
+    made = Membership(heartbeat_ms=1, poll_interval_ms=1)
+    made.wants("topics")
+    assert made.next(["t"]) is PollAction.JOIN
+    assert made.asks() == "topics"
+    made.wants("other topics")
+    made.joined(E.NONE, 1, "me", "me")
+    made.synced(E.NONE, [A], 0)
+    tell(made)
+    tell(made)
+    assert made.next(["t", "u"]) is PollAction.JOIN
+    assert made.asks() == "other topics"
+
+
+def test_a_request_that_is_repeated_keeps_its_reason() -> None:
+    made = Membership(heartbeat_ms=1, poll_interval_ms=1)
+    made.wants("topics")
+    for refusal in (E.MEMBER_ID_REQUIRED, E.NOT_COORDINATOR):
+        made.next(["t"])
+        assert made.asks() == "topics"
+        made.joined(refusal, -1, "given", "")
+    made.next(["t"])
+    assert made.asks() == "topics"
 
 
 def test_a_cooperative_member_gives_up_what_moves_and_joins_again() -> None:

@@ -3,7 +3,7 @@
 Versions 0 to 3 are those of Java; each appends fields. Bytes of other members are not trusted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.client.consumer.assignors import GroupMember
 from headwater.client.wait_warnings import Warnings
@@ -14,7 +14,7 @@ from headwater.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from headwater.wire.messages.groups import JoinGroupResponse
+from headwater.wire.messages.groups import JoinGroupResponse, SyncGroupRequest
 
 _NEWEST = 3
 _VERSION_SIZE = 2
@@ -79,6 +79,19 @@ def read_subscriptions(
             member = GroupMember(row.member_id, frozenset(), instance_id=row.group_instance_id)
         members.append(member)
     return members
+
+
+def encode_assignments(
+    assignments: Mapping[str, Iterable[TopicPartition]], members: Iterable[GroupMember]
+) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
+    """Encode what an assignor returned: each member gets an assignment, maybe an empty one."""
+    return [
+        SyncGroupRequest.SyncGroupRequestAssignment(
+            member_id=member.member_id,
+            assignment=encode_assignment(assignments.get(member.member_id, [])),
+        )
+        for member in members
+    ]
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:

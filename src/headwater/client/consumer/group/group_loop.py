@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from headwater.client.cluster import Cluster
-from headwater.client.consumer.assignors import Assignor
+from headwater.client.consumer.assignors import Assignor, GroupMember
 from headwater.client.consumer.fetching.fetcher_loop import Fetcher
 from headwater.client.consumer.group.commits import CommitIdentity, Commits
 from headwater.client.consumer.group.consumer_protocol import (
     decode_assignment,
-    encode_assignment,
+    encode_assignments,
     encode_subscription,
     read_subscriptions,
 )
@@ -207,8 +207,10 @@ class Group:
             if self._subscription.match(names):
                 self._membership.wants("other topics match the pattern")
                 self._fetcher.poll_wakeup.set()
-        if self._membership.leading and self._counts != self._count(self._counts):
-            self._membership.wants("topics have more partitions, or were deleted")
+        member = self._membership
+        settled = member.leading and member.state is MemberState.MEMBER
+        if settled and self._counts != self._count(self._counts):
+            member.wants("topics have more partitions, or were deleted")
             self._fetcher.poll_wakeup.set()
 
     def identity(self) -> CommitIdentity:
@@ -317,6 +319,7 @@ class Group:
         settings, member = self._settings, self._membership
         if self._subscription.type is SubscriptionType.TOPICS:
             await self._cluster.learn(self._subscription.topics)
+        reason = member.asks()
         protocols = [
             JoinGroupRequest.JoinGroupRequestProtocol(
                 name=assignor.name,
@@ -338,7 +341,7 @@ class Group:
             group_instance_id=member.instance_id,
             protocol_type=_CONSUMER,
             protocols=protocols,
-            reason=member.rejoin_because,
+            reason=reason,
         )
         connection = await self._coordinator(will_wait=True)
         limit = settings.max_poll_interval_ms / 1000 + _JOIN_GRACE_S
@@ -347,8 +350,9 @@ class Group:
     async def _sync(self, joined: JoinGroupResponse) -> None:
         member = self._membership
         assignments: list[SyncGroupRequest.SyncGroupRequestAssignment] = []
-        if member.leading and not joined.skip_assignment:
-            assignments = await self._assign(joined)
+        if member.leading:
+            members = await self._watch(joined)
+            assignments = [] if joined.skip_assignment else self._assign(joined, members)
         request = SyncGroupRequest(
             group_id=self._name,
             generation_id=member.generation,
@@ -370,8 +374,19 @@ class Group:
             self._metrics.rebalances.add(now, now - self._began_ms)
             self._start_heartbeats()
 
-    async def _assign(
-        self, joined: JoinGroupResponse
+    async def _watch(self, joined: JoinGroupResponse) -> list[GroupMember]:
+        """Return what the members subscribe to; from now on this leader watches those topics."""
+        members = read_subscriptions(self._name, joined, self._cluster.warnings)
+        topics = sorted(frozenset[str]().union(*(member.topics for member in members)))
+        try:
+            await self._cluster.learn(topics)
+        except InvalidTopicError as problem:  # another member's subscription
+            self._warn(f"a member subscribes to a topic that cannot exist: {problem}")
+        self._counts = self._count(topics)
+        return members
+
+    def _assign(
+        self, joined: JoinGroupResponse, members: list[GroupMember]
     ) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
         """Compute the assignment of each member, as the leader."""
         assignor = self._assignors.get(joined.protocol_name or "")
@@ -380,22 +395,8 @@ class Group:
                 E.INCONSISTENT_GROUP_PROTOCOL,
                 f"the group chose {joined.protocol_name!r}, which this member did not offer",
             )
-        members = read_subscriptions(self._name, joined, self._cluster.warnings)
-        topics = sorted(frozenset[str]().union(*(member.topics for member in members)))
-        try:
-            await self._cluster.learn(topics)
-        except InvalidTopicError as problem:  # another member's subscription
-            self._warn(f"a member subscribes to a topic that cannot exist: {problem}")
-        self._counts = self._count(topics)
         existing = {topic: count for topic, count in self._counts.items() if count}
-        assignments = assignor.assign(existing, members)
-        return [
-            SyncGroupRequest.SyncGroupRequestAssignment(
-                member_id=member.member_id,
-                assignment=encode_assignment(assignments.get(member.member_id, [])),
-            )
-            for member in members
-        ]
+        return encode_assignments(assignor.assign(existing, members), members)
 
     def _count(self, topics: "Sequence[str] | dict[str, int]") -> dict[str, int]:
         views = self._cluster.topics

@@ -74,6 +74,7 @@ class Membership:
         """The partitions that it last had, for sticky assignors."""
         self.had_generation = NO_GENERATION
         self.rejoin_because: str | None = None
+        """Why another request to join is due; None if the last one said everything."""
         self.leading = False
         self.last_poll_ms = 0
         self._heartbeat_ms = heartbeat_ms
@@ -81,6 +82,7 @@ class Membership:
         self._cooperative = cooperative
         self._last_heartbeat_ms = 0
         self._prepared = False
+        self._joins_because = ""
         self._calls: deque[ListenerCall] = deque()
 
     # -- what poll() must do
@@ -114,6 +116,15 @@ class Membership:
                 return self._calls[0]
         self.state = MemberState.JOINING
         return PollAction.JOIN
+
+    def asks(self) -> str:
+        """Return the reason for the request to join that is made now.
+
+        What changes after this needs another request, once this one is answered.
+        """
+        self._joins_because = self.rejoin_because or self._joins_because
+        self.rejoin_because = None
+        return self._joins_because
 
     def listener_called(self, call: ListenerCall) -> None:
         """Continue after the listener was called; the member may have left meanwhile."""
@@ -157,7 +168,6 @@ class Membership:
         if problem is not E.NONE:
             return self._refused(problem)
         self.state, self._prepared = MemberState.MEMBER, False
-        self.rejoin_because = None
         self._last_heartbeat_ms = now
         before, after = set(self.owned), set(assignment)
         revoked = [name for name in self.owned if name not in after]
@@ -173,7 +183,7 @@ class Membership:
     def interrupted(self) -> None:
         """Handle a join or sync without an answer."""
         self.state = MemberState.OUT if self.generation == NO_GENERATION else MemberState.MEMBER
-        self.wants("the coordinator did not answer")
+        self.wants(self._joins_because or "the coordinator did not answer")
 
     def heard(self, code: int) -> KafkaError | None:
         """Handle the answer to a heartbeat or commit; return a fatal error, if any."""
@@ -190,7 +200,7 @@ class Membership:
 
     def _refused(self, problem: E) -> KafkaError | None:
         self.state = MemberState.MEMBER if self.generation != NO_GENERATION else MemberState.OUT
-        self.wants(problem.text)
+        self.wants(self._joins_because or problem.text)
         if problem in _BEGIN_ANEW:
             self._forget(problem)
         elif problem not in _TRY_AGAIN | {E.REBALANCE_IN_PROGRESS, E.MEMBER_ID_REQUIRED}:
