@@ -2,15 +2,16 @@
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headwater.coordination.groups.classic import ClassicGroup
 from headwater.coordination.groups.commands import Joined, Leaver
 from headwater.coordination.groups.group_deadlines import JOIN_PHASE, SESSION, SYNC_PHASE
 from headwater.coordination.groups.settings import GroupSettings
+from headwater.coordination.groups.shard import OFFSET_CHECK
 from headwater.coordination.groups.states import GroupState
 from headwater.errors import E
-from tests.unit.coordination.group_driver import REBALANCE_MS, SESSION_MS, Driver
+from tests.unit.coordination.group_driver import DELAY_MS, REBALANCE_MS, SESSION_MS, Driver
 
 GROUPS = st.sampled_from(["g", "h"])
 INSTANCES = st.sampled_from([None, None, "one", "two"])
@@ -30,11 +31,15 @@ class GroupShardMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.driver = Driver(GroupSettings(max_size=5))
         self.seen: list[tuple[str, str, str | None]] = []  # group, member id, instance id
         self.asked: dict[int, tuple[str, str | None]] = {}
         self.leaders: dict[tuple[ClassicGroup, int], str] = {}
         self.generations: dict[ClassicGroup, int] = {}
+
+    @initialize(delay_ms=st.sampled_from([DELAY_MS, 2 * SESSION_MS]))
+    def start(self, delay_ms):
+        """An id that nobody joins with may expire while a new group waits for its members."""
+        self.driver = Driver(GroupSettings(max_size=5, initial_rebalance_delay_ms=delay_ms))
 
     def pick(self, place: int) -> tuple[str, str, str | None]:
         return self.seen[-1 - place % len(self.seen)] if self.seen else ("g", "ghost", None)
@@ -100,6 +105,13 @@ class GroupShardMachine(RuleBasedStateMachine):
             if of == group
         ]
         self.driver.leave(*leavers, group=group)
+
+    @rule(group=GROUPS)
+    def everybody_leaves(self, group):
+        """Except for those who have an id and did not join with it."""
+        known = self.driver.shard.groups.get(group)
+        if known is not None:
+            self.driver.leave(*[Leaver(one) for one in known.members.by_id], group=group)
 
     @rule(place=PICK, offset=st.integers(0, 100), simple=st.booleans())
     def commit(self, place, offset, simple):
@@ -180,6 +192,11 @@ class GroupShardMachine(RuleBasedStateMachine):
                 assert group.members.leader in group.members
                 for member_id in group.members.by_id:
                     assert (group_id, SESSION, member_id) in deadlines
+
+    @invariant()
+    def no_deadline_outlives_its_group(self):
+        for group_id, what, _ in self.driver.shard._deadlines._at:
+            assert what == OFFSET_CHECK or group_id in self.driver.shard.groups
 
     def teardown(self):
         """Everyone falls silent: every token is answered and every group empties."""

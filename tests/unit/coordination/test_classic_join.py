@@ -302,3 +302,15 @@ def test_a_leader_that_saw_other_partitions_is_a_cause_of_its_own(client_reason,
     (a,) = driver.form("a")
     driver.join(a, reason=client_reason)
     assert driver.rebalances[-1].reason is reason
+
+
+def test_a_group_that_everybody_left_before_its_first_generation_leaves_nothing_behind():
+    driver = Driver(GroupSettings(initial_rebalance_delay_ms=2 * SESSION_MS))
+    given = [driver.joined(driver.join(needs_member_id=True)).member_id for _ in "ab"]
+    driver.join(given[0])
+    driver.leave(Leaver(given[0]))
+    driver.advance(SESSION_MS)  # nobody joins with the other id
+    assert driver.list_groups() == []
+    other = driver.join(group="other")
+    driver.advance(2 * SESSION_MS)
+    assert driver.joined(other).error is E.NONE

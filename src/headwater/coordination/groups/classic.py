@@ -415,8 +415,8 @@ class ClassicGroup:
             self.prepare_rebalance(now, self._because(RebalanceReason.CAPACITY), out)
 
     def close(self) -> None:
-        for member_id in list(self.pending):
-            self._forget_pending(member_id)
+        self._deadlines.end_all(self.pending)
+        self.pending.clear()
         self.state = GroupState.DEAD
 
     # -- validating

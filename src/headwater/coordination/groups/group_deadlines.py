@@ -1,5 +1,7 @@
 """The deadlines of one classic group: its two phases, its members' sessions, and its pending ids."""
 
+from collections.abc import Iterable
+
 from headwater.coordination.deadlines import Deadlines, Now
 from headwater.coordination.groups.group import DeadlineKey
 from headwater.coordination.groups.members import Member
@@ -40,6 +42,13 @@ class GroupDeadlines:
 
     def end_await_join(self, member_id: str) -> None:
         self._deadlines.cancel((self._group_id, PENDING, member_id))
+
+    def end_all(self, pending: Iterable[str]) -> None:
+        """End what a group without members waits for: unused ids, and its first generation."""
+        for member_id in pending:
+            self.end_await_join(member_id)
+        for phase in (JOIN_PHASE, SYNC_PHASE):
+            self.end_phase(phase)
 
     def _set(self, now: Now, what: str, in_ms: int, member_id: str = "") -> None:
         self._deadlines.set((self._group_id, what, member_id), now.monotonic_ms + in_ms)
