@@ -329,13 +329,13 @@ def test_a_call_that_takes_too_long_names_the_reason(producer_of, transactions) 
     insist(producer.init_transactions)
     producer.begin_transaction()
     transactions.fault = lambda it: (
-        E.UNKNOWN_TOPIC_OR_PARTITION if isinstance(it.request, TxnOffsetCommitRequest) else None
+        E.UNSTABLE_OFFSET_COMMIT if isinstance(it.request, TxnOffsetCommitRequest) else None
     )
 
     def refused() -> bool:
         with pytest.raises(RetriableTransactionError) as told:
             producer.send_offsets_to_transaction({SOURCE: 1}, MEMBER)
-        return f"source-0: {E.UNKNOWN_TOPIC_OR_PARTITION.text}" in str(told.value)
+        return f"source-0: {E.UNSTABLE_OFFSET_COMMIT.text}" in str(told.value)
 
     until("the coordinator of the group has answered", refused)
     transactions.fault = lambda _: None

@@ -23,6 +23,7 @@ from headwater.errors import (
     RetriableTransactionError,
 )
 from headwater.model import TopicPartition
+from headwater.wire.messages.transactions import AddPartitionsToTxnRequest, TxnOffsetCommitRequest
 from simulator.clock import SimClock
 from simulator.loop import Scheduler
 from simulator.network import SimNetwork
@@ -33,6 +34,7 @@ from tests.clients.fake_transactions import FakeTransactions
 from tests.properties.test_idempotent_producer import Loop
 
 TOPIC = "t"
+ABOUT_TOPICS = (AddPartitionsToTxnRequest, TxnOffsetCommitRequest)
 GROUP = ConsumerGroupMetadata("g", 1, "member")
 RECORDS = 8
 PARTITIONS = 3
@@ -58,6 +60,8 @@ class Run:
     version: int = 2
     seed: int = 0
     options: dict[str, object] = field(default_factory=dict)
+    gone: int | None = None
+    """The transaction during which no broker knows a topic: they were deleted."""
     ended: dict[int, str] = field(default_factory=dict)
     """How each transaction ended: "committed", "aborted" or "unknown"."""
     stored: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
@@ -114,7 +118,21 @@ class Run:
             except RetriableTransactionError:
                 pass
 
+    def delete_topics(self) -> None:
+        """Let every broker refuse what is about a topic."""
+        self.cluster.fault = lambda _: E.UNKNOWN_TOPIC_OR_PARTITION
+        self.transactions.fault = lambda call: (
+            E.UNKNOWN_TOPIC_OR_PARTITION if isinstance(call.request, ABOUT_TOPICS) else None
+        )
+
     async def transact(self, producer: aio.Producer, number: int, wanted: str) -> None:
+        if number == self.gone:
+            self.delete_topics()
+        await self._transact(producer, number, wanted)
+        if number == self.gone:
+            self.heal()
+
+    async def _transact(self, producer: aio.Producer, number: int, wanted: str) -> None:
         self.ended[number] = "unknown"
         try:
             await producer.begin_transaction()
@@ -194,6 +212,7 @@ PLAN = st.lists(st.sampled_from(["commit", "commit", "abort"]), min_size=3, max_
     st.dictionaries(st.integers(1, 30), st.sampled_from(CALL_FAULTS), max_size=6),
     st.sampled_from([0, 0, 3]),
     st.sampled_from([90, 400]),
+    st.sampled_from([None, None, 0, 1]),
     st.integers(0, 1 << 20),
 )
 def test_a_transaction_is_visible_as_a_whole_or_not_at_all(
@@ -203,9 +222,10 @@ def test_a_transaction_is_visible_as_a_whole_or_not_at_all(
     calls: dict[int, Fault],
     completing: int,
     batch_size: int,
+    gone: int | None,
     seed: int,
 ) -> None:
-    run = Run(plan, version, seed, options={"batch_size": batch_size})
+    run = Run(plan, version, seed, options={"batch_size": batch_size}, gone=gone)
     run.cluster.fault = per_batch(batches)
     run.transactions.fault = per_call(calls)
     run.transactions.completing = completing
@@ -218,7 +238,9 @@ def test_a_transaction_is_visible_as_a_whole_or_not_at_all(
         assert all(
             run.ended[number] == ("committed" if wanted == "commit" else "aborted")
             for number, wanted in enumerate(plan)
+            if number != gone
         )
+    assert gone is None or run.ended[gone] == "aborted"
 
 
 class Zombie(Run):

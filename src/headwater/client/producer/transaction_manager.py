@@ -89,6 +89,9 @@ _BEFORE = {
 }
 """The states from which a state may be entered."""
 _ENDING = (_S.COMMITTING, _S.ABORTING)
+_MOST_UNKNOWN = 8
+"""How often a coordinator may not know a partition whose offset is to be committed: it may be new to
+that broker, or deleted."""
 
 
 class OffsetsToSend:
@@ -99,6 +102,8 @@ class OffsetsToSend:
     ) -> None:
         self.group = group
         self.left = dict(offsets)
+        self.unknown = 0
+        """How often the coordinator did not know one of the partitions."""
 
 
 class TransactionManager:
@@ -388,7 +393,8 @@ class TransactionManager:
             self._adding.clear()
             return Verdict.DONE
         verdict = self._judge(code, codes)
-        if verdict is Verdict.DONE:
+        refused = verdict is Verdict.RETRY and self.state not in (_S.IN_TRANSACTION, _S.COMMITTING)
+        if verdict is Verdict.DONE or refused:  # maybe for good: a deleted topic is not awaited
             self._adding.clear()
         return verdict
 
@@ -416,6 +422,11 @@ class TransactionManager:
             self._offsets.popleft()
             return Verdict.DONE
         code = first_problem(codes.values())
+        if code == E.UNKNOWN_TOPIC_OR_PARTITION:
+            pending.unknown += 1
+            if pending.unknown == _MOST_UNKNOWN:
+                self._must_abort(refusal(code, codes).error)
+                return Verdict.DONE
         return Verdict.RETRY if code == E.NONE else self._judge(code, codes)
 
     def _end_answered(self, answer: EndTxnResponse) -> Verdict:
