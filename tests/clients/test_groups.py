@@ -203,6 +203,20 @@ def test_a_member_that_does_not_poll_loses_its_share_and_hears_why(broker, join,
     assert ("lost", [0, 1, 2]) in heard.words
 
 
+def test_what_was_given_up_cannot_be_committed_before_the_new_share_is_known(join, topic):
+    one = join(topic, partition_assignment_strategy="range")
+    settle(3, one)
+    two = join(topic, partition_assignment_strategy="range")
+    until("it gives up", lambda: not one.assignment(), lambda: (two.poll(0.02), one.poll(0)))
+    until("the other has a share", two.assignment, lambda: two.poll(0.02))
+    mine = next(iter(two.assignment()))
+    two.commit({mine: 3})
+    with pytest.raises(CommitFailedError, match="call poll"):
+        one.commit({mine: 1})
+    assert two.committed([mine])[mine].offset == 3
+    settle(3, one, two)
+
+
 def test_a_pattern_finds_topics_as_they_come(broker, join, group):
     prefix = broker.name("many")
     first = broker.topic(name=f"{prefix}.a")

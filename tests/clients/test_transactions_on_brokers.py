@@ -252,6 +252,26 @@ def test_a_member_of_an_earlier_generation_cannot_commit(
         assert reader.committed([(lane, 0)])[TopicPartition(lane, 0)].offset == 2
 
 
+def test_a_member_that_was_removed_cannot_commit_what_another_has(
+    bootstrap, lane, group, producer_of
+) -> None:
+    producer = producer_of(lane)
+    options = {"group_id": group, "enable_auto_commit": False}
+    with (
+        reader_of(bootstrap, max_poll_interval_ms=400, **options) as slow,
+        reader_of(bootstrap, **options) as other,
+    ):
+        slow.subscribe([lane])
+        until("it has its partition", slow.assignment, lambda: slow.poll(0.05))
+        producer.begin_transaction()
+        other.subscribe([lane])
+        until("the other has it", other.assignment, lambda: other.poll(0.05))
+        with pytest.raises(AbortableTransactionError) as told:
+            producer.send_offsets_to_transaction({(lane, 0): 1}, slow.group_metadata())
+        assert isinstance(told.value.__cause__, CommitFailedError)
+        producer.abort_transaction()
+
+
 # -- errors
 
 

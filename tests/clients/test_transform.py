@@ -166,6 +166,28 @@ def test_members_that_come_and_go_lose_and_repeat_nothing(bootstrap, target, tra
     assert results(bootstrap, target, RECORDS) == NUMBERS
 
 
+def test_a_run_that_is_removed_from_its_group_undoes_what_another_has_done(
+    bootstrap, target, transform
+) -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def slow(record):
+        begun.set()
+        assert done.wait(60)
+        return record.value
+
+    late = {"max_poll_interval_ms": 400, "auto_offset_reset": "earliest"}
+    slower = in_thread(
+        lambda: transform(slow, consumer=late, transactional_id=f"{target}-slow", max_records=50)
+    )
+    assert begun.wait(60)
+    transform(lambda record: record.value)  # all of it, once the other one is removed
+    done.set()
+    slower.join(60)
+    assert not slower.is_alive()
+    assert results(bootstrap, target, RECORDS) == NUMBERS
+
+
 def test_a_run_whose_successor_has_begun_ends_with_an_error(bootstrap, target, transform) -> None:
     at_work, go_on, errors = threading.Event(), threading.Event(), []
 

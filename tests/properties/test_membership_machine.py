@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from headwater.client.consumer.group.membership import Due, Membership, MemberState, PollAction
 from headwater.client.consumer.listener import ListenerCall, RebalanceEvent
 from headwater.errors import E
-from headwater.model import TopicPartition
+from headwater.model import NO_GENERATION, TopicPartition
 
 PLACES = [TopicPartition("t", number) for number in range(4)]
 FAILURES = st.sampled_from(
@@ -35,6 +35,7 @@ class Group(RuleBasedStateMachine):
         )
         self.member.wants("start")
         self.told = set()
+        self.known = NO_GENERATION  # the generation of the last share that it was told
         self.subscription = 0
         self.sent = None  # the subscription in the request to join, once that is sent
 
@@ -60,6 +61,7 @@ class Group(RuleBasedStateMachine):
         if call.event is RebalanceEvent.ASSIGNED:
             assert not changed & self.told
             self.told |= changed
+            self.known = self.member.generation
         else:
             assert changed <= self.told
             assert changed
@@ -123,6 +125,14 @@ class Group(RuleBasedStateMachine):
             assert self.member.next_deadline() is None
         else:
             assert self.member.generation >= 0
+
+    @invariant()
+    def work_counts_only_for_a_share_that_the_application_knows(self):
+        generation, member_id = self.member.told
+        if not self.cooperative:
+            assert generation == self.known
+        assert generation >= self.known
+        assert bool(member_id) == (generation != NO_GENERATION)
 
     @invariant()
     def the_application_is_never_told_less_than_it_may_read(self):

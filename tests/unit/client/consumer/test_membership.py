@@ -77,6 +77,33 @@ def test_a_request_that_is_repeated_keeps_its_reason() -> None:
     assert made.asks() == "topics"
 
 
+@pytest.mark.parametrize("problem", [E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION])
+def test_the_membership_that_the_application_knows_outlives_its_end(problem) -> None:
+    made = member()
+    made.heard(problem)
+    assert tell(made) == ListenerCall(RebalanceEvent.LOST, [A, B])
+    assert made.told == (1, "me")
+    join(made, [A], 2)
+    assert made.behind
+    assert made.told == (1, "me")
+    tell(made)
+    assert made.told == (2, "me")
+    assert not made.behind
+    made.left("too late")
+    assert made.told == (2, "me")
+
+
+def test_a_cooperative_member_works_on_what_it_keeps_in_the_new_generation() -> None:
+    made = member(cooperative=True)
+    made.heard(E.REBALANCE_IN_PROGRESS)
+    made.next(["t"])
+    made.asks()
+    assert made.told == (1, "me")
+    made.joined(E.NONE, 2, "me", "me")
+    assert made.told == (2, "me")
+    assert not made.behind
+
+
 def test_a_cooperative_member_gives_up_what_moves_and_joins_again() -> None:
     made = member(cooperative=True)
     made.heard(E.REBALANCE_IN_PROGRESS)

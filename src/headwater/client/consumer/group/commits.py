@@ -63,6 +63,11 @@ class CommitIdentity(NamedTuple):
     """How long ago the application polled."""
     outside: bool = False
     """Whether the consumer should be a member and currently is not."""
+    behind: bool = False
+    """Whether the application has given its partitions up, and does not know its new ones yet."""
+    told_generation: int = -1
+    told_member_id: str = ""
+    """The membership that the application knows of, also after its end."""
 
 
 class Commits:
@@ -107,9 +112,15 @@ class Commits:
         }
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return the membership, for offsets that a producer commits."""
+        """Return the membership, for offsets that a producer commits.
+
+        It is the one by which the application got its records: a member that was removed would
+        otherwise commit as a consumer without membership, which no coordinator refuses.
+        """
         who = self.member()
-        return ConsumerGroupMetadata(self._group, who.generation, who.member_id, who.instance_id)
+        return ConsumerGroupMetadata(
+            self._group, who.told_generation, who.told_member_id, who.instance_id
+        )
 
     # -- committing
 
@@ -202,6 +213,8 @@ class Commits:
         who = self.member()
         if who.outside:
             raise self._commit_failed(E.UNKNOWN_MEMBER_ID, who)
+        if who.behind:
+            raise self._refused(E.REBALANCE_IN_PROGRESS, "", who)
         request = OffsetCommitRequest(
             group_id=self._group,
             generation_id_or_member_epoch=who.generation,

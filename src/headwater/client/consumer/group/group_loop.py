@@ -220,9 +220,8 @@ class Group:
             return CommitIdentity()
         since = self._clock.monotonic_ms() - member.last_poll_ms
         outside = member.generation == NO_GENERATION
-        return CommitIdentity(
-            member.generation, member.member_id, member.instance_id, since, outside
-        )
+        who = member.generation, member.member_id, member.instance_id
+        return CommitIdentity(*who, since, outside, member.behind, *member.told)
 
     def leaving_call(self) -> ListenerCall | None:
         """Return the listener call for leaving: on_lost if the partitions are gone already."""

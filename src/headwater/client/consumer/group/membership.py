@@ -68,6 +68,9 @@ class Membership:
         self.member_id = ""
         self.generation = NO_GENERATION
         self.instance_id = instance_id
+        self.told = NO_GENERATION, ""
+        """Generation and member id of the last assignment that the application knows of. They outlive
+        the membership: what it then does about those partitions is refused, as it must be."""
         self.owned: list[TopicPartition] = []
         """The partitions that this member may read."""
         self.had: list[TopicPartition] = []
@@ -106,16 +109,26 @@ class Membership:
     def next(self, topics: Iterable[str]) -> ListenerCall | PollAction | None:
         """Return what to do next; `topics` is the current subscription."""
         if self._calls:
-            return self._calls[0]
+            return self._tell()
         if not self.busy:
             return None
         if not self._prepared:
             self._prepared = True
             self._give_up_first(frozenset(topics))
             if self._calls:
-                return self._calls[0]
+                return self._tell()
         self.state = MemberState.JOINING
         return PollAction.JOIN
+
+    def _tell(self) -> ListenerCall:
+        if self.generation != NO_GENERATION:
+            self.told = self.generation, self.member_id
+        return self._calls[0]
+
+    @property
+    def behind(self) -> bool:
+        """Whether the application gave its partitions up, and does not know its new ones yet."""
+        return self.generation not in (NO_GENERATION, self.told[0])
 
     def asks(self) -> str:
         """Return the reason for the request to join that is made now.
@@ -153,6 +166,8 @@ class Membership:
         problem = error_of(code)
         if problem is E.NONE:
             self.generation, self.member_id = generation, member_id
+            if self.owned:  # kept: nobody else gets them before this member has given them up
+                self.told = generation, member_id
             self.leading = leader == member_id
             self.state = MemberState.SYNCING
             return None
