@@ -10,6 +10,8 @@ from typing import Any
 from unittest.mock import patch
 
 from headwater.broker import transaction_verifier
+from headwater.client.consumer.group.commits import Commits
+from headwater.client.group_metadata import ConsumerGroupMetadata
 from headwater.coordination.runtime_loop import ShardRuntime
 from headwater.coordination.shard import Outcome
 from headwater.coordination.transactions import ending
@@ -160,9 +162,22 @@ def _markers_not_resumed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _removed_member_unnamed() -> Iterator[None]:
+    """Offsets of a member that its group has removed are those of a consumer without membership."""
+
+    def of_now(self: Commits) -> ConsumerGroupMetadata:
+        who = self.member()
+        return ConsumerGroupMetadata(self._group, who.generation, who.member_id, who.instance_id)
+
+    with patch.object(Commits, "group_metadata", of_now):
+        yield
+
+
 _BUSY = MappingProxyType(
     {"transactors": 3, "transactions": 12, "transformers": 1, "records": 15, "recreated": False}
 )
+_GROUP = MappingProxyType({**_BUSY, "transactors": 1, "transformers": 3, "records": 60})
 _LONG = MappingProxyType({**_BUSY, "transformers": 0})
 _NEW = MappingProxyType({**_LONG, "old_protocol": 0.0})
 _COORDINATOR = ("coordinator",)
@@ -192,4 +207,5 @@ TRANSACTION_BUGS: dict[str, ClusterBug] = {
     "T5": ClusterBug(_timeout_without_fence, ("client pause", "slow links"),
         lasts_ms=(3500, 5000), plan=_BUSY),
     "T6": ClusterBug(_markers_not_resumed, _MOVES, _COORDINATOR, plan=_BUSY),
+    "T7": ClusterBug(_removed_member_unnamed, ("slow links",), plan=_GROUP),
 }  # fmt: skip

@@ -37,6 +37,8 @@ from simulator.workload.real_clients import (
 
 TIMEOUTS_MS = (2500, 5000)
 """Timeouts of transactions."""
+POLL_INTERVALS_MS = (1000, REBALANCE_MS)
+"""How late a transformer may poll before its group goes on without it."""
 
 
 class TransactionalClient(RealClient):
@@ -216,6 +218,7 @@ class Transformer(TransactionalClient):
         self._source = source
         self._target = target
         self._over = over
+        self._poll_interval_ms = self.chance.choice(POLL_INTERVALS_MS)
 
     async def run(self) -> None:
         """Transform until the fleet stops."""
@@ -231,7 +234,7 @@ class Transformer(TransactionalClient):
         reading = {
             **self.seams(), **self.options(), "session_timeout_ms": SESSION_MS,
             "heartbeat_interval_ms": 500, "fetch_max_wait_ms": 500,
-            "default_api_timeout_ms": PATIENCE_MS, "max_poll_interval_ms": REBALANCE_MS,
+            "default_api_timeout_ms": PATIENCE_MS, "max_poll_interval_ms": self._poll_interval_ms,
         }  # fmt: skip
         options = transform_options(
             self._source, self._target.topic, bootstrap_servers=self.bootstrap, group_id="totals",
@@ -250,6 +253,8 @@ class Transformer(TransactionalClient):
             await consumer.close()
 
     async def _result(self, record: ConsumerRecord[Any, Any]) -> ProducerRecord:
+        if self.chance.random() < 0.05:  # slow work: others may have the partition by its end
+            await asyncio.sleep(self._poll_interval_ms * 2 / 1000)
         value = RecordName("result", record.partition, record.offset).encode()
         return ProducerRecord(self._target.topic, value, partition=self._target.partition)
 
