@@ -57,6 +57,7 @@ class Broker:
         self._stores = TlsStores(self.data_dir / "tls") if tls else None
         self._listeners = listeners or self.settings.pop("listeners", None)
         self._host: Host = ProcessHost() if subprocess else ThreadHost()
+        self._serves = False
 
     def start(self) -> "Broker":
         """Start and wait until clients can connect."""
@@ -67,17 +68,22 @@ class Broker:
             "log.dirs": str(self.data_dir / "data" if self._stores else self.data_dir),
             "listeners": self._listeners or f"{protocol}://127.0.0.1:{self.port}",
         }
+        if self._host.runs:
+            raise RuntimeError(f"the broker runs already, at {self.bootstrap}: stop it first")
         self.bootstrap, self.metrics_url = self._host.start(settings)
+        self._serves = True
         self.port = int(self.bootstrap.rpartition(":")[2])
         return self
 
     def stop(self) -> None:
         """Stop cleanly; the data stays until `close`."""
+        self._serves = False
         self._host.stop()
 
     def kill(self) -> None:
         """End the process with SIGKILL; only with `subprocess=True`."""
         self._host.kill()
+        self._serves = False
 
     def restart(self) -> None:
         """Stop cleanly and start on the same port with the same data."""
@@ -113,10 +119,13 @@ class Broker:
             admin.delete_topics([name])
 
     def _admin(self) -> BlockingAdmin:
-        if not self.bootstrap:
-            raise RuntimeError(
-                "the broker is not started: use `with Broker() as broker`, or start()"
+        if not self._serves:
+            state = (
+                "stopped: start() it again"
+                if self.bootstrap
+                else ("not started: use `with Broker() as broker`, or start()")
             )
+            raise RuntimeError(f"the broker is {state}")
         return BlockingAdmin(client_id="headwater-testing", **self.client_settings())
 
     def client_settings(self, user: str = "client") -> dict[str, Any]:

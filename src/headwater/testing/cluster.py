@@ -29,8 +29,7 @@ from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.client.connecting import login_of, open_connection
 from headwater.config.addresses import address_problem
 from headwater.config.client import AdminSettings
-from headwater.errors import KafkaError
-from headwater.model import NO_LEADER
+from headwater.errors import E, KafkaError
 from headwater.processes.child import Child, broker_process, store_process
 from headwater.processes.local_nodes import node_settings, replicated, unused_port
 from headwater.seams.clock import SystemClock
@@ -49,6 +48,7 @@ log = logging.getLogger("headwater.testing")
 SESSION_TIMEOUT_MS = 2000
 WAIT_TIMEOUT_S = 60
 _POLL_S = 0.05
+_SILENT_S = 5.0
 _ASK_S = 2.0
 _REMOVAL_TIMEOUT_S = 5.0
 _View: TypeAlias = dict[tuple[str, int], MetadataResponse.MetadataResponsePartition]
@@ -143,7 +143,7 @@ class Cluster:
 
     def pid(self, broker_id: int) -> int:
         """Return the process id of a broker."""
-        return self._child(broker_id).pid
+        return self._running(broker_id).pid
 
     def runs(self, broker_id: int) -> bool:
         """Return whether the broker's process lives, even if paused."""
@@ -230,11 +230,11 @@ class Cluster:
 
     def pause(self, broker_id: int) -> None:
         """Freeze a broker (SIGSTOP): it keeps its connections and answers nothing."""
-        self._child(broker_id).send(signal.SIGSTOP)
+        self._running(broker_id).send(signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:
         """Let a paused broker continue."""
-        self._child(broker_id).send(signal.SIGCONT)
+        self._running(broker_id).send(signal.SIGCONT)
 
     def start_broker(self, *broker_ids: int) -> None:
         """Start brokers that were stopped or killed, on the same ports with the same data."""
@@ -369,6 +369,12 @@ class Cluster:
             raise RuntimeError("the cluster is not started: use `with Cluster(3)`, or start()")
         return child
 
+    def _running(self, broker_id: int) -> Child:
+        child = self._child(broker_id)
+        if not child.runs:
+            raise RuntimeError(f"broker {broker_id} is not running: start_broker({broker_id})")
+        return child
+
     def _running_relays(self) -> Relays:
         if self._relays is None:
             raise RuntimeError("the cluster is not started: use `with Cluster(3)`, or start()")
@@ -382,8 +388,9 @@ class Cluster:
     def _newest(self, topic: str, partition: int) -> int:
         """Return the leader in the newest epoch that any broker knows."""
         known = [view[topic, partition] for view in self._views() if (topic, partition) in view]
-        newest = max(known, key=lambda row: row.leader_epoch, default=None)
-        return NO_LEADER if newest is None else newest.leader_id
+        if not known:
+            raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, "no broker knows this partition")
+        return max(known, key=lambda row: row.leader_epoch).leader_id
 
     def _views(self) -> list[_View]:
         """Yield the partitions as each running broker sees them; skip those that do not answer."""
@@ -414,8 +421,9 @@ class Cluster:
     ) -> T:
         """Call `found` until it returns something, ignoring errors of a cluster in transition."""
         now_ms, problem = SystemClock().monotonic_ms, ""
-        deadline = now_ms() + timeout_s * 1000
-        while now_ms() < deadline:
+        begun = now_ms()
+        silent = True
+        while now_ms() < begun + timeout_s * 1000:
             try:
                 answer = found()
             except KafkaError as failure:
@@ -423,6 +431,10 @@ class Cluster:
             else:
                 if answer:
                     return answer
+                problem = ""
+            if silent and now_ms() >= begun + _SILENT_S * 1000:
+                log.warning("waiting for %s for %g s%s", for_what, _SILENT_S, problem)
+                silent = False
             self._pause.wait(_POLL_S)
         raise TimeoutError(f"waited {timeout_s:g} s for {for_what}{problem}")
 

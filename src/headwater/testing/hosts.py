@@ -22,6 +22,10 @@ class Host(Protocol):
     """Runs one broker at a time."""
 
     @property
+    def runs(self) -> bool:
+        """Whether a broker was started and has not ended."""
+
+    @property
     def pid(self) -> int:
         """The process that serves."""
 
@@ -42,6 +46,11 @@ class ThreadHost:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether the thread lives."""
+        return self._thread is not None and self._thread.is_alive()
 
     @property
     def pid(self) -> int:
@@ -101,6 +110,11 @@ class ProcessHost:
 
     def __init__(self) -> None:
         self._child: Child | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process lives."""
+        return self._child is not None and self._child.runs
 
     @property
     def pid(self) -> int:

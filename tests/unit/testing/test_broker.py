@@ -32,6 +32,27 @@ def test_data_and_address_survive_a_restart():
             assert client.fetch("t").high_watermark == 1
 
 
+@pytest.mark.parametrize("subprocess", [False, True])
+def test_a_broker_that_is_started_twice_goes_on(subprocess):
+    with Broker(subprocess=subprocess) as broker:
+        with pytest.raises(RuntimeError, match=rf"runs already, at {broker.bootstrap}: stop it"):
+            broker.start()
+        broker.create_topic("t")
+        broker.stop()
+        broker.start()
+        with Client(broker.port) as client:
+            assert client.produce("t", batch()).error_code == 0
+
+
+def test_a_topic_needs_a_broker_that_runs():
+    with pytest.raises(RuntimeError, match="not started"):
+        Broker().create_topic("t")
+    with Broker() as broker:
+        broker.stop()
+        with pytest.raises(RuntimeError, match=r"the broker is stopped: start\(\) it again"):
+            broker.create_topic("t")
+
+
 def test_a_folder_that_was_given_is_kept(tmp_path):
     with Broker(data_dir=tmp_path):
         pass

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import headwater.testing.cluster as cluster_module
 from headwater.processes.child import Child, NotStarted
 from headwater.testing import Cluster
 
@@ -24,6 +25,28 @@ def test_wrong_arguments_are_named(tmp_path: Path) -> None:
         cluster.kill()
     with pytest.raises(RuntimeError, match="is not started"):
         cluster.kill(1)
+
+
+def test_a_broker_that_does_not_run_is_named(tmp_path: Path) -> None:
+    cluster = Cluster(3, data_dir=tmp_path)
+    cluster._nodes[2].child = Child(["store"], tmp_path / "store.stderr")
+    for call in (cluster.pid, cluster.pause, cluster.resume, cluster.fail_disk):
+        with pytest.raises(RuntimeError, match=r"broker 2 is not running: start_broker\(2\)"):
+            call(2)
+
+
+def test_a_wait_says_for_what_and_why_before_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cluster_module, "_SILENT_S", 0)
+    monkeypatch.setattr(Cluster, "_views", lambda self: [])
+    cluster = Cluster(3, data_dir=tmp_path)
+    said = r"for a leader of orders-9.* \(no broker knows this partition\)"
+    with pytest.raises(TimeoutError, match=said):
+        cluster._wait(lambda: cluster._newest("orders", 9), "a leader of orders-9", 0.2)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "waiting for a leader of orders-9" in caplog.text
+    assert "(no broker knows this partition)" in caplog.text
 
 
 def test_a_process_that_does_not_start_says_why_also_if_its_log_is_watched(tmp_path: Path) -> None:
