@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from headwater.client.errors import IllegalStateError
 from headwater.seams.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,16 @@ def call_guarded(what: str, call: Callable[..., object], *args: Any) -> None:
 
 def _raise(error: BaseException) -> None:
     raise error
+
+
+def check_loop(what: str, loop: asyncio.AbstractEventLoop) -> None:
+    """Raise IllegalStateError in a task of another event loop, whose wait would never end."""
+    if asyncio.get_running_loop() is not loop:
+        state = "which is closed" if loop.is_closed() else "and its connections belong to that one"
+        raise IllegalStateError(
+            f"this {what} was started in another event loop, {state}: create one in each loop "
+            "(asyncio.run() begins a new loop)"
+        )
 
 
 def older_name(call: str, renamed: dict[str, float | None]) -> float | None:

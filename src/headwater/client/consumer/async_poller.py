@@ -12,6 +12,7 @@ from headwater.client.consumer.listener import ListenerCall
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.client.errors import ClientError, ConcurrentUseError, IllegalStateError
 from headwater.client.unclosed import end_when_dropped
+from headwater.client.waits import check_loop
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ class AsyncPoller:
         self._start()
 
     def _start(self) -> None:
+        if self._loop is not None:
+            check_loop("Consumer", self._loop)
         if self._finalizer is not None:
             return
         self._loop = asyncio.get_running_loop()
@@ -51,6 +54,7 @@ class AsyncPoller:
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a call of the core."""
+        self._start()
         self._prepare()
         return await work()
 
@@ -60,7 +64,8 @@ class AsyncPoller:
         return work()
 
     def _prepare(self) -> None:
-        self._start()
+        if self._finalizer is None:
+            self._start()
         self._core.check_usable()
         if self._listening is None:
             self._core.handover.check()

@@ -19,7 +19,7 @@ from headwater.client.producer.interceptors import ProducerRecord
 from headwater.client.producer.producer_core import ProducerCore
 from headwater.client.producer.topic_queues import TopicQueues
 from headwater.client.unclosed import warn_unclosed
-from headwater.client.waits import Deadline
+from headwater.client.waits import Deadline, check_loop
 
 if TYPE_CHECKING:  # loaded by the first transactional producer
     from headwater.client.producer.transaction_loop import TransactionLoop
@@ -39,6 +39,12 @@ class AsyncSendWaits:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._core.start()
+            self._core.check_caller = self._check_loop
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        assert self._loop is not None
+        check_loop("Producer", self._loop)
 
     # -- sending
 
@@ -109,6 +115,7 @@ class AsyncSendWaits:
         call(self._core.transactions)
 
     async def result(self, future: SendFuture) -> RecordMetadata:
+        self._check_loop()
         return await future
 
     # -- the end

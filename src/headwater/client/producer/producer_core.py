@@ -105,6 +105,8 @@ class ProducerCore:
         """Called for a record that cannot be appended at once."""
         self.give_way: Callable[[], None] = lambda: None
         """Called when batches pile up, to let the sender's thread run."""
+        self.check_caller: Callable[[], None] = lambda: None
+        """Called before a batch begins; raises where nothing would wake the sender."""
         self._partitioner = partitioner
         self._network = network or TcpNetwork()
         self._randomness = randomness or SystemRandomness()
@@ -302,6 +304,7 @@ class ProducerCore:
         self, topic: TopicQueues, queue: PartitionQueue, size: int
     ) -> ProducerBatch | None:
         """Return a batch that is not in its queue yet, or None; wake the sender if necessary."""
+        self.check_caller()
         now = self.clock.monotonic_ms()
         batch = self.accumulator.begin(queue, size, now)
         if batch is None or queue.sealed:
