@@ -192,6 +192,27 @@ def test_a_dropped_producer_sends_what_waits_and_leaves_nothing_behind(cluster) 
     eventually(lambda: gc.collect() >= 0 and gone.is_set())
 
 
+def test_a_producer_lives_as_long_as_its_send(cluster) -> None:
+    class Counting(headwater.Producer):
+        def send(self, *record, **options):
+            return super().send(*record, **options)
+
+    def once(kind):
+        kind(bootstrap_servers=cluster.bootstrap).send("t", b"one line", partition=0).result(9)
+
+    for kind in (headwater.Producer, Counting):
+        with pytest.warns(ResourceWarning, match="unclosed Producer"):
+            once(kind)
+        kept = [kind(bootstrap_servers=cluster.bootstrap).send]
+        gc.collect()
+        for _ in range(2):
+            kept[0]("t", b"kept", partition=0).result(LIMIT_S)
+        with pytest.warns(ResourceWarning, match="unclosed Producer"):
+            drop(kept)
+    eventually(lambda: not open_streams(cluster))
+    assert cluster.values("t") == 2 * [b"one line", b"kept", b"kept"]
+
+
 def test_a_dropped_asyncio_producer_leaves_nothing_behind(cluster, caplog) -> None:
     async def main() -> None:
         only = [aio.Producer(bootstrap_servers=cluster.bootstrap)]

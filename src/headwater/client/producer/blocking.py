@@ -71,8 +71,8 @@ class Producer:
             randomness=randomness,
         )
         self._waits = BlockingSendWaits(self, self._core)
-        if type(self).send is Producer.send:  # a subclass may have its own
-            vars(self)["send"] = self._core.send  # the fast path, without this frame
+        if type(self).send is Producer.send and (fast := self._waits.fast_send()):
+            vars(self)["send"] = fast  # without the frame of the method
 
     @property
     def settings(self) -> ProducerSettings:

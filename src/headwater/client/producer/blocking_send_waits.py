@@ -41,8 +41,25 @@ class BlockingSendWaits:
         self._finalizer: weakref.finalize[..., Any] | None = None  # a fork may come before it
         self.thread: LoopThread = register(self)
         self.thread.call(_on_loop(core))
+        self._end_with(owner)
+
+    def _end_with(self, owner: object) -> None:
+        if self._finalizer is not None:
+            self._finalizer.detach()
         self._finalizer = weakref.finalize(owner, self._owner_dropped)
         self._finalizer.atexit = False
+
+    def fast_send(self) -> Callable[..., Any] | None:
+        """Return the fast path of the core, for the producer; None if there is none.
+
+        From now on a producer is dropped once nobody holds or calls this: `send = producer.send`
+        may outlive the producer's name.
+        """
+        otherwise = _OwnedSend(self._core)
+        fast = self._core.fast_send(otherwise)
+        if fast is not None:
+            self._end_with(otherwise)
+        return fast
 
     def start(self) -> None:
         """Do nothing: it started when it was created."""
@@ -197,6 +214,18 @@ class BlockingSendWaits:
             self._finalizer.detach()
         self._core.new_lock()
         self._core.make_unusable(forked_error("Producer"))
+
+
+class _OwnedSend:
+    """The general `send` of a core, in an object of its own that the core does not hold."""
+
+    __slots__ = ("__weakref__", "_core")
+
+    def __init__(self, core: ProducerCore) -> None:
+        self._core = core
+
+    def __call__(self, *record: Any) -> SendFuture:
+        return ProducerCore.send(self._core, *record)
 
 
 async def _on_loop(core: ProducerCore) -> None:

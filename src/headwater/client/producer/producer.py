@@ -68,8 +68,8 @@ class Producer:
             randomness=randomness,
         )
         self._waits = AsyncSendWaits(self, self._core)
-        # blocking: if type(self).send is Producer.send:  # a subclass may have its own
-        # blocking:     vars(self)["send"] = self._core.send  # the fast path, without this frame
+        # blocking: if type(self).send is Producer.send and (fast := self._waits.fast_send()):
+        # blocking:     vars(self)["send"] = fast  # without the frame of the method
 
     @property
     def settings(self) -> ProducerSettings:

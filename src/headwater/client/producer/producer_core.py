@@ -135,7 +135,9 @@ class ProducerCore:
         self._crowded = False
         """Whether batches pile up in a queue, so that the sender should run."""
         self.unusable: KafkaError | None = None
-        self._install_fast_send()
+        fast = self.fast_send(self.send)
+        if fast is not None:
+            vars(self)["send"] = fast
         self.cluster: Cluster
         self.sender: Sender
 
@@ -144,11 +146,9 @@ class ProducerCore:
         self.owns_lock = self.lock._is_owned
         self._acquire, self._release = self.lock.acquire, self.lock.release
 
-    def _install_fast_send(self) -> None:
-        """Install the fast path, which calls the `send` below for records that it cannot handle."""
-        fast = fast_send(self._plain, self.send, self.clock, self.lock)
-        if fast is not None:
-            vars(self)["send"] = fast
+    def fast_send(self, otherwise: Callable[..., SendFuture]) -> Callable[..., Any] | None:
+        """Return the fast path; it calls `otherwise` for records that it cannot handle."""
+        return fast_send(self._plain, otherwise, self.clock, self.lock)
 
     # -- sending
 
