@@ -5,8 +5,8 @@ A session that expires meanwhile does not end the start: it goes on, or begins a
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -44,6 +44,8 @@ ID_TIMEOUT_SESSIONS = 2
 """A registration with this broker's id that outlasts this many session timeouts is another broker's."""
 MARK_CHECKS, MARK_CHECK_S = 5, 1.0
 """How often a start looks for its last mark in the store: a server of an ensemble may lag."""
+LONG_WAIT_S = 5.0
+"""A wait of the start that takes longer is logged."""
 MOST_SESSIONS = 5
 """A start that loses this many sessions fails."""
 
@@ -192,7 +194,8 @@ class StoreEntry:
         limit_ms = settings.zookeeper_connection_timeout
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                stored = await wait_for_reply(partial(read_cluster_id, store))
+                with _logged_if_long(f"zookeeper.connect={settings.zookeeper_connect} to answer"):
+                    stored = await wait_for_reply(partial(read_cluster_id, store))
         except TimeoutError:
             raise JoinError(
                 f"no server of zookeeper.connect={settings.zookeeper_connect} answered within "
@@ -235,7 +238,8 @@ class StoreEntry:
         limit_ms = ID_TIMEOUT_SESSIONS * settings.zookeeper_session_timeout_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                await wait_for_callback(gone.when_set)
+                with _logged_if_long(f"an earlier session of node.id={settings.node_id} to end"):
+                    await wait_for_callback(gone.when_set)
         except TimeoutError:
             if self._session.losses > losses:
                 return  # while the store was away, no session could end: this is done again
@@ -245,3 +249,15 @@ class StoreEntry:
                 f"{', '.join(f'{end.host}:{end.port}' for end in ends)}: stop it, or choose "
                 "another node.id for this one"
             ) from None
+
+
+@contextmanager
+def _logged_if_long(what: str) -> Iterator[None]:
+    def tell() -> None:
+        log.warning("the start has waited for %s for %g s", what, LONG_WAIT_S)
+
+    timer = asyncio.get_running_loop().call_later(LONG_WAIT_S, tell)
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -28,6 +28,7 @@ from headwater.errors import KafkaError
 from headwater.processes.child import Child, NotStarted, broker_process, store_process
 from headwater.processes.local_nodes import (
     BROKER_LISTENER,
+    is_unused,
     node_settings,
     replicated,
     unused_port,
@@ -180,7 +181,7 @@ class _LocalCluster:
             folder=str(self._folder / BROKERS_FOLDER / str(broker_id)),
             client_port=port,
             broker_port=self._port_above(port, BROKER_PORTS_ABOVE),
-            metrics_port=self._port_above(port, METRICS_PORTS_ABOVE),
+            metrics_port=self._metrics_port(port),
             protocol=self._listener.protocol,
             host=self._listener.host,
             advertised_host=self._host,
@@ -191,6 +192,11 @@ class _LocalCluster:
         defaults = {**WITHOUT_FILE, **QUICK_FAILOVER, **replicated(self._options.brokers)}
         chosen = {key: value for key, value in defaults.items() if not self._base.is_set(key)}
         return {**chosen, **node, **self._options.settings}
+
+    def _metrics_port(self, client_port: int) -> int:
+        """Return another port if this one is taken, like a single broker with its default."""
+        port = self._port_above(client_port, METRICS_PORTS_ABOVE)
+        return port if is_unused(port) else unused_port()
 
     def _port_above(self, client_port: int, distance: int) -> int:
         return unused_port() if self._options.port == 0 else _above(client_port, distance)
@@ -245,10 +251,10 @@ class _LocalCluster:
 
     def _print_warning(self, broker_id: int, line: str) -> None:
         """Show the warnings of a broker; its whole log is in a file."""
-        shown = (
-            ("WARNING", "ERROR", "CRITICAL") if self._serving.is_set() else ("ERROR", "CRITICAL")
-        )
-        if any(f" {level} " in line for level in shown):
+        shown = [" WARNING ", " ERROR ", " CRITICAL "]
+        if not self._serving.is_set():
+            shown[0] = " WARNING server: the start "
+        if any(text in line for text in shown):
             _say(f"broker {broker_id}: {line}")
 
     # -- stopping

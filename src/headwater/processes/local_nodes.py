@@ -17,14 +17,20 @@ def unused_port() -> int:
     randomness = SystemRandomness()
     for _ in range(200):
         port = _FIRST_PORT + randomness.below(_LAST_PORT - _FIRST_PORT)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if is_unused(port):
             return port
     raise RuntimeError(f"no free port on 127.0.0.1 from {_FIRST_PORT} to {_LAST_PORT}")
+
+
+def is_unused(port: int) -> bool:
+    """Whether nothing listens on this port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def node_settings(
