@@ -17,6 +17,7 @@ def main() -> None:
             signal.getsignal(number) is not signal.SIG_IGN
         ):  # as in a script's background job, or under nohup
             signal.signal(number, exit_at_once)
+    _occupy_closed_streams()
     try:
         import headwater.linux  # noqa: F401 - its refusal becomes one line here
     except ImportError as refused:
@@ -24,6 +25,15 @@ def main() -> None:
     from headwater.cli.app import main as run
 
     run()
+
+
+def _occupy_closed_streams() -> None:
+    """Keep files and sockets off the numbers 0 to 2, to which C code prints."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # noqa: TID251 - it takes the lowest free number
 
 
 def exit_at_once(number: int, frame: FrameType | None) -> NoReturn:

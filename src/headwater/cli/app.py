@@ -142,7 +142,10 @@ class LazyGroup(click.Group):
             raise _closed_pipe(ctx, broken) from None
         except OSError as problem:
             said = problem.strerror or str(problem)
-            said = f"{problem.filename}: {said}" if problem.filename else said
+            if problem.filename is None:
+                said = _unwritable_stdout() or said
+            else:
+                said = f"{problem.filename}: {said}"
             raise OneLineError(said, ctx) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(
@@ -187,9 +190,26 @@ def _closed_pipe(ctx: click.Context, broken: BrokenPipeError) -> Exception:
 
     if not stdout_is_closed():
         return OneLineError(broken.strerror or str(broken), ctx)
+    _drop_stdout()
+    return click.exceptions.Exit(0)
+
+
+def _unwritable_stdout() -> str | None:
+    """Return why what was printed cannot be written, and drop it; None if all of it is written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:  # its reader has all it wants
+        _drop_stdout()
+    except OSError as problem:
+        _drop_stdout()
+        return f"cannot write to standard output: {problem.strerror or problem}"
+    return None
+
+
+def _drop_stdout() -> None:
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())  # the exit flushes what is buffered
-    return click.exceptions.Exit(0)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -207,8 +227,22 @@ def command(config_file: str | None) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
-    command(prog_name="headwater")
+    """Run the command line; output that cannot be written is an error, also that of --help."""
+    code: str | int | None = 0
+    said = None
+    try:
+        command(prog_name="headwater")
+    except SystemExit as leaving:
+        code = leaving.code
+    except OSError:
+        said = _unwritable_stdout()
+        if said is None:
+            raise
+    said = said or _unwritable_stdout()
+    if said is not None and not code:
+        click.echo(f"Error: {said}", err=True)
+        code = 1
+    sys.exit(code)
 
 
 def _let_signals_interrupt() -> None:

@@ -16,7 +16,7 @@ from headwater.cli.options import (
     setting_option,
     timeout_option,
 )
-from headwater.cli.output import check_stdout
+from headwater.cli.output import check_stdout, require_stdout
 from headwater.cli.reach_broker import require_reachable
 from headwater.cli.record_format import RecordFormatError, compile_template
 from headwater.client.admin.offset_resets import ResetTarget, ResetTo
@@ -102,8 +102,7 @@ def command(
         raise click.UsageError(
             "--group reads from the group's position: leave out --from, --until and --partition"
         )
-    if sys.stdout is None:
-        raise click.ClickException("standard output is closed; redirect it to a file or /dev/null")
+    require_stdout()
     write = _writer(form, separator)
     options = client_settings(
         ConsumerSettings,
@@ -200,12 +199,11 @@ def _print(
     count: int | None,
     write: Callable[[ConsumerRecord], bytes],
 ) -> None:
-    out, left = sys.stdout.buffer, count
+    left = count
     while not _finished(consumer, ends):
         limit = None if left is None else min(left, consumer.settings.max_poll_records)
         records = _until(consumer.poll(_POLL_S, limit), ends)
-        out.write(b"".join(map(write, records)))
-        out.flush()
+        _write_out(b"".join(map(write, records)))
         if not records and follow:
             check_stdout()  # without records, no write would tell
         if records and consumer.settings.group_id is not None:
@@ -216,6 +214,18 @@ def _print(
                 return
         if not records and not follow and ends is None and _at_end(consumer):
             return
+
+
+def _write_out(printed: bytes) -> None:
+    out = sys.stdout.buffer
+    try:
+        out.write(printed)
+        out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        said = f"cannot write to standard output: {problem.strerror or problem}"
+        raise click.ClickException(said) from None
 
 
 def _until(records: Records, ends: dict[TopicPartition, int] | None) -> list[ConsumerRecord]:

@@ -5,7 +5,7 @@ import select
 import sys
 from collections.abc import Awaitable, Mapping, Sequence
 from io import UnsupportedOperation
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import click
 
@@ -32,6 +32,13 @@ def stdout_is_closed() -> bool:
     return bool(watched.poll(0))
 
 
+def require_stdout() -> IO[str]:
+    """Return standard output; ClickException if there is none (`>&-`)."""
+    if sys.stdout is None:
+        raise click.ClickException("standard output is closed; redirect it to a file or /dev/null")
+    return sys.stdout
+
+
 def show(rows: Sequence[Row], *, as_json: bool, nothing: str = "", title: str = "") -> None:
     """Print rows that all have the same keys; the keys are the column names."""
     if as_json:
@@ -39,7 +46,7 @@ def show(rows: Sequence[Row], *, as_json: bool, nothing: str = "", title: str = 
     elif not rows:
         if nothing:
             click.echo(nothing, err=True)
-    elif sys.stdout.isatty():
+    elif require_stdout().isatty():
         _rich_table(rows, title)
     else:
         if title:
@@ -60,6 +67,7 @@ async def if_allowed(what: str, asked: Awaitable[T]) -> T | None:
 
 def show_json(value: object) -> None:
     """Print a value as indented JSON; control characters of any kind are escaped."""
+    require_stdout()
     text = json.dumps(value, indent=2, ensure_ascii=False)
     click.echo("".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text))
 

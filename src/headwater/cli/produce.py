@@ -109,6 +109,8 @@ def command(
     """
     if key_separator == "":
         raise click.UsageError("--key-separator is empty: write a text, such as : or \\t")
+    if not files and sys.stdin is None:
+        raise click.ClickException("standard input is closed; name files, or redirect it from one")
     options = client_settings(ProducerSettings, bootstrap, settings)
     if options.get("transactional_id") is not None:
         raise click.UsageError(

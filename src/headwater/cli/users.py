@@ -267,7 +267,7 @@ def _password_in_settings(name: str, file: str) -> str:
 
 
 def _typed_password(name: str) -> str:
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError(
             f"there is no terminal to type a password in: give it with --password-file or {PASSWORD_VARIABLE}"
         )

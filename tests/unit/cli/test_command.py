@@ -1,8 +1,10 @@
 """The command line itself: words, usage, errors. Live clusters are in tests/clients."""
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -17,9 +19,11 @@ from headwater.cli.options import separator_bytes
 from headwater.cli.reach_broker import parse_bootstrap
 from headwater.cli.up import settings_from
 from headwater.client.admin import AlterConfigOp, ConfigChange, ConfigResource
+from headwater.client.producer.blocking import Producer
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
+from headwater.testing import Broker
 
 NOBODY = "127.0.0.1:1"
 
@@ -299,8 +303,53 @@ def test_separators_may_be_written_with_a_backslash(written: str, meant: bytes) 
     assert separator_bytes(written) == meant
 
 
-def test_consume_says_in_one_line_that_standard_output_is_closed():
-    words = f"exec '{sys.executable}' -m headwater consume t >&-"
-    done = subprocess.run(["sh", "-c", words], stderr=subprocess.PIPE, text=True, check=False)
-    assert done.stderr.startswith("Error: standard output is closed")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+@pytest.fixture(scope="module")
+def one_topic() -> Iterator[str]:
+    with Broker() as broker:
+        broker.create_topic("t")
+        with Producer(bootstrap_servers=broker.bootstrap) as producer:
+            producer.send("t", b"x" * 100_000).result(30)
+        yield broker.bootstrap
+
+
+FULL = "Error: cannot write to standard output: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("consume t >&-", "Error: standard output is closed; redirect it"),
+        ("consume t >/dev/full", FULL),
+        ("topics list >&-", "Error: standard output is closed; redirect it"),
+        ("topics list --json >&-", '{"error": "standard output is closed; redirect it'),
+        ("topics list >/dev/full", FULL),
+        ("--help >/dev/full", FULL),
+        ("completion bash >/dev/full", FULL),
+        ("produce t <&-", "Error: standard input is closed; name files, or redirect it"),
+        ("users add ada <&-", "Error: there is no terminal to type a password in"),
+    ],
+)
+def test_a_standard_stream_that_is_closed_or_full_is_one_line(
+    one_topic: str, words: str, said: str
+):
+    line = (
+        f"unset HEADWATER_PASSWORD PYTHONUNBUFFERED; exec '{sys.executable}' -m headwater {words}"
+    )
+    environment = {**os.environ, "HEADWATER_BOOTSTRAP": one_topic}
+    done = subprocess.run(
+        ["sh", "-c", line], stderr=subprocess.PIPE, text=True, check=False, env=environment
+    )
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+    assert done.returncode == (2 if "users" in words else 1)
+
+
+def test_a_closed_stream_does_not_become_a_file_of_the_command(tmp_path: Path):
+    script = (
+        "import os; from headwater.cli import main; import headwater.cli.app as app;"
+        "app.main = lambda: os._exit("
+        "sum(os.readlink(f'/proc/self/fd/{n}') != os.devnull for n in range(3)));"
+        "main()"
+    )
+    line = f"exec '{sys.executable}' -c \"{script}\" <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", line], check=False, cwd=tmp_path).returncode == 0
