@@ -47,8 +47,10 @@ def plan(
             chosen = min(free, key=lambda one: (_in_rack(one, brokers, racks), held[one], one))
             brokers.append(chosen)
             held[chosen] += 1
-    while _even_out(planned, racks, held):
-        pass
+    for holders in (present, None):  # what needs no copy comes first
+        for first_place in (1, 0):  # followers before preferred leaders
+            while _even_out(planned, racks, held, holders, first_place):
+                pass
     return _with_spread_leaders(planned)
 
 
@@ -60,15 +62,21 @@ def _even_out(
     planned: Mapping[TopicPartition, list[int]],
     racks: Mapping[int, str | None],
     held: dict[int, int],
+    holders: Mapping[TopicPartition, Sequence[int]] | None,
+    first_place: int,
 ) -> bool:
-    """Move replicas from brokers that hold more to those that hold less; whether any moved."""
+    """Move replicas from brokers that hold more to those that hold less; whether any moved.
+
+    With `holders`, only to brokers that have a replica of the partition now.
+    """
     moved = False
-    for brokers in planned.values():
-        for place, broker in enumerate(brokers):
+    for at, brokers in planned.items():
+        targets = racks if holders is None else [one for one in holders[at] if one in racks]
+        for place, broker in list(enumerate(brokers))[first_place:]:
             others = [one for one in brokers if one != broker]
             free = [
                 one
-                for one in racks
+                for one in targets
                 if one not in brokers
                 and held[broker] - held[one] > 1
                 and _in_rack(one, others, racks) <= _in_rack(broker, others, racks)

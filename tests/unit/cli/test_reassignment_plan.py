@@ -1,6 +1,7 @@
 """A plan spreads replicas and leaders evenly, over racks, and moves little; its JSON is Kafka's."""
 
 import json
+from itertools import permutations, product
 
 import pytest
 from hypothesis import given
@@ -39,6 +40,16 @@ def test_new_replicas_go_to_other_racks():
     present = partitions((1,), (1,))
     planned = plan(present, {1: "a", 2: "a", 3: "b"}, 2)
     assert [3 in replicas for replicas in planned.values()] == [True, True]
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_fewer_replicas_leave_the_leaders_and_copy_nothing(after):
+    ids = (1, 2, 3)
+    rows = [[row for row in permutations(ids) if row[0] == leader] for leader in ids]
+    for present in (partitions(*chosen) for chosen in product(*rows)):
+        for at, replicas in plan(present, dict.fromkeys(ids), after).items():
+            assert replicas[0] == present[at][0]
+            assert set(replicas) <= set(present[at])
 
 
 def test_too_few_brokers_are_named():
