@@ -18,6 +18,7 @@ _NOT_THERE = {
     "kafka-preferred-replica-election": "it was removed from Kafka: type headwater elect --all",
     "kafka-server-stop": "press Ctrl-C where the broker runs, or send it SIGTERM",
     "zookeeper-server-stop": "press Ctrl-C where the store runs, or send it SIGTERM",
+    "kafka-storage": "there is nothing to format: type headwater up",
     "kafka-features": "feature levels are not served",
     "kafka-share-groups": "share groups are not served yet",
 }

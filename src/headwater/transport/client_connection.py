@@ -102,16 +102,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         """
         connection = cls(f"{host}:{port}", client_id, timeout_s, uses_tls=tls is not None)
         limit_s = timeout_s if setup_timeout_s is None else setup_timeout_s
+        accepted = False
         try:
             async with asyncio.timeout(limit_s):
                 await network.connect(lambda: connection, host, port, tls)
+                accepted = True
                 await connection.learn_versions()
                 if prepare is not None:
                     await prepare(connection)
                 else:
                     connection._first_without_login = connection._sent + 1
         except TimeoutError:
-            late = connection._timed_out("connecting", limit_s)
+            late = connection._setup_timed_out(limit_s, accepted)
             connection.abort(late)
             raise late from None
         except BaseException:
@@ -410,6 +412,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             E.NETWORK_EXCEPTION,
             f"{self.address} closed the connection; see the broker's log for the reason",
         )
+
+    def _setup_timed_out(self, limit_s: float, accepted: bool) -> KafkaError:
+        what = (
+            f"accepted a connection, but did not answer within {limit_s:g} s: is it a Kafka broker?"
+            if accepted
+            else f"did not accept a connection within {limit_s:g} s"
+        )
+        return KafkaError(E.REQUEST_TIMED_OUT, f"{self.address} {what}")
 
     def _timed_out(self, what: str, timeout_s: float) -> KafkaError:
         return KafkaError(

@@ -1,10 +1,13 @@
+import asyncio
 import json
 
 import click
 import pytest
 
 from headwater.cli.app import OneLineError
+from headwater.cli.item_results import ItemResults
 from headwater.cli.output import cell, plain_table, show_json
+from headwater.errors import E, KafkaError
 
 
 def test_a_table_in_a_pipe_has_aligned_columns_and_no_trailing_blanks() -> None:
@@ -49,3 +52,13 @@ def test_json_and_errors_move_no_cursor(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(shown) == [{"name": EVIL}]
     error = OneLineError(f"refused: {EVIL}", click.Context(click.Command("x")))
     assert error.message == r"refused: é \x1b[31m\x07\x9b2J \u202e\U000e0001"
+
+
+def test_the_error_of_an_item_without_a_name_has_no_empty_prefix() -> None:
+    async def refuse() -> None:
+        raise KafkaError(E.INVALID_TOPIC_EXCEPTION, "the topic name is empty")
+
+    report = ItemResults("topic", "created")
+    asyncio.run(report.attempt("", refuse()))
+    with pytest.raises(KafkaError, match=r"^the topic name is empty"):
+        report.show(as_json=False)

@@ -193,6 +193,7 @@ def test_with_json_an_error_is_json_as_well() -> None:
         ("kafka-server-start", "-daemon f --override a=b", "headwater up --config f -o a=b"),
         ("zookeeper-server-start", "zoo.properties", "headwater store"),
         ("kafka-server-stop", "", "send it SIGTERM"),
+        ("kafka-storage", "format -t id -c server.properties", "type headwater up"),
         ("kafka-delete-records", "--offset-json-file f", "headwater topics trim"),
         ("kafka-delegation-tokens", "--create --max-life-time-period 5000 --renewer-principal User:a --owner-principal User:b",
          "headwater tokens create --owner User:b --renewer User:a --lifetime PT5S"),

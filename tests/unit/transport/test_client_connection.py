@@ -137,6 +137,15 @@ def test_a_listener_that_closes_at_the_first_request_may_need_a_login() -> None:
     asyncio.run(talk(lambda key, _: versions(metadata=(0, 9)) if key == 18 else _HANG_UP, work))
 
 
+def test_something_else_that_listens_there_is_suspected_to_be_no_broker() -> None:
+    async def work(connection: ClientConnection) -> None:
+        raise AssertionError("the connection opened")
+
+    said = r"accepted a connection, but did not answer within 0\.05 s: is it a Kafka broker\?$"
+    with pytest.raises(KafkaError, match=said):
+        asyncio.run(talk(lambda key, version: None, work, setup_timeout_s=0.05))
+
+
 def test_a_broker_that_is_silent_is_given_up_on() -> None:
     async def work(connection: ClientConnection) -> None:
         with pytest.raises(

@@ -30,6 +30,8 @@ _MOVED = frozenset(
 
 def prefixed(name: str, message: str) -> str:
     """Return `message` prefixed with `name`, unless it already contains that name as a word."""
+    if not name:
+        return message
     bare = message.removeprefix(f"{name}: ")
     return bare if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", bare) else f"{name}: {bare}"
 
