@@ -29,7 +29,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     rows = [row for row in caplog.records if row.levelno == logging.WARNING]
-    return [row.getMessage() for row in rows if "wait for an ack" in row.getMessage()]
+    return [row.getMessage() for row in rows if "not acknowledged yet" in row.getMessage()]
 
 
 def test_records_that_a_broker_refuses_again_and_again_are_reported_once_per_topic(
@@ -49,7 +49,7 @@ def test_records_that_a_broker_refuses_again_and_again_are_reported_once_per_top
             future.result(60)
     said = sorted(warned(caplog))
     assert len(said) == 2, said
-    assert "1 records of topic other " in said[0]
+    assert "1 record of topic other " in said[0]
     assert " records of topic t " in said[1]
     assert f"from 127.0.0.1:{cluster.brokers[1].port}" in said[1]
     assert E.KAFKA_STORAGE_ERROR.text in said[1]
@@ -76,7 +76,7 @@ def test_a_broker_that_is_gone_is_reported_with_its_address(
     until(lambda: warned(caplog), "the wait is reported")
     producer.close(0)
     (said, *_) = warned(caplog)
-    assert "1 records of topic t " in said
+    assert "1 record of topic t " in said
     assert f"127.0.0.1:{gone.port}" in said
     assert "the last problem: " in said
 

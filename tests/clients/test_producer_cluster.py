@@ -158,7 +158,7 @@ def test_records_given_up_by_close_are_logged_with_count_and_reason(cluster, cap
     for _ in range(3):
         producer.send("t", b"late", partition=0)
     producer.close(0.05)
-    assert "3 records were not acknowledged and fail now" in caplog.text
+    assert "3 records failed without an acknowledgement" in caplog.text
 
 
 def eventually(condition) -> None:

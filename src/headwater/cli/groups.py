@@ -14,6 +14,17 @@ from headwater.client.admin import Admin, GroupDescription, MemberDescription, R
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 
+_STATES = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Assigning",
+    "Reconciling",
+)
+"""Kafka's names; the last two are of its newer group protocol."""
+
 
 class Position(NamedTuple):
     """The position of a group in one partition."""
@@ -46,7 +57,11 @@ def command() -> None:
 
 @command.command("list")
 @click.option(
-    "--state", "states", multiple=True, help="Only groups in this state; may be repeated."
+    "--state",
+    "states",
+    type=click.Choice(_STATES, case_sensitive=False),
+    multiple=True,
+    help="Only groups in this state; may be repeated.",
 )
 @with_admin
 async def list_(admin: Admin, states: tuple[str, ...], as_json: bool) -> None:

@@ -50,6 +50,7 @@ def test_each_noun_has_help(noun: str) -> None:
         ("topics", "create"),
         ("topics", "alter", "t"),
         ("configs", "describe"),
+        ("groups", "list", "--state", "stabel"),
         ("configs", "describe", "--topic", "t", "--broker", "1"),
         ("configs", "set", "--topic", "t", "retention.ms"),
         ("topics", "create", "t", "--config", "retention.ms"),

@@ -46,12 +46,13 @@ class DeliveryWaits:
     def _warn(self, topic: str, partitions: list[list[ProducerBatch]], now: int) -> None:
         oldest = partitions[0][0]
         queue = oldest.queue
+        records = sum(batch.written for batches in partitions for batch in batches)
         self._cluster.warnings.warn(
             f"delivery to {topic}",
-            "producer %s: %d records of topic %s wait for an acknowledgement, those of %s for %d s%s, "
+            "producer %s: %s of topic %s not acknowledged yet, the oldest of %s for %d s%s, "
             "after %d attempts%s",
             self._settings.client_id,
-            sum(batch.written for batches in partitions for batch in batches),
+            counted(records),
             topic,
             queue.key,
             (now - max(oldest.limit_ms, queue.stored_ms)) // 1000,
@@ -83,3 +84,8 @@ class DeliveryWaits:
         )
         error.__cause__ = batch.problem
         return error
+
+
+def counted(records: int) -> str:
+    """Return a number of records in words."""
+    return f"{records} record{'' if records == 1 else 's'}"

@@ -25,7 +25,7 @@ from headwater.client.errors import (
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, PartitionQueue, ProducerBatch
 from headwater.client.producer.batch_completion import BatchCompletion
-from headwater.client.producer.delivery_waits import DeliveryWaits
+from headwater.client.producer.delivery_waits import DeliveryWaits, counted
 from headwater.client.producer.in_flight import BY_NAME, BrokerRequests, InFlightRequest
 from headwater.client.producer.locking import Lock
 from headwater.client.producer.producer_id_loop import ProducerIdLoop
@@ -163,9 +163,9 @@ class Sender:
         if gone:
             records = sum(batch.count for batch in gone)
             log.warning(
-                "producer %s: %d records were not acknowledged and fail now (%s%s)",
+                "producer %s: %s failed without an acknowledgement (%s%s)",
                 self._settings.client_id,
-                records,
+                counted(records),
                 error,
                 self._waits.why(gone[0]),
             )
