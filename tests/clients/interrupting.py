@@ -17,6 +17,7 @@ from functools import cache
 from itertools import count, pairwise
 from types import CodeType, FrameType
 from typing import Any
+from weakref import WeakSet
 
 _CHECKED = frozenset(
     code
@@ -24,6 +25,8 @@ _CHECKED = frozenset(
     if name.startswith(("CALL", "JUMP_BACKWARD")) or name == "RESUME"
 )
 """Instructions after which CPython looks for signals."""
+_FREEING = WeakSet[Any]()._remove.__code__  # type: ignore[attr-defined]
+"""Called while an object is freed, such as a task of the loop: what it raises ends no call."""
 
 
 def ctrl_c() -> None:
@@ -84,7 +87,7 @@ class _Tracer:
         self._previous: dict[FrameType, int] = {}
 
     def enter(self, frame: FrameType, event: str, _: Any) -> Any:
-        if self.reached or frame.f_code.co_filename == __file__:
+        if self.reached or frame.f_code.co_filename == __file__ or frame.f_code is _FREEING:
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False

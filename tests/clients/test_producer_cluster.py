@@ -1,6 +1,7 @@
 """The producer against several brokers: moved leaders, new partitions, silence and dropped clients."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -17,6 +18,7 @@ import pytest
 import headwater
 from headwater import aio
 from headwater.client.errors import (
+    ClosedError,
     ForkedError,
     LoopDiedError,
     RecordTooLargeError,
@@ -190,6 +192,49 @@ def test_a_dropped_producer_sends_what_waits_and_leaves_nothing_behind(cluster) 
     assert alive() is None
     eventually(lambda: cluster.values("t") == [b"left behind"] and not open_streams(cluster))
     eventually(lambda: gc.collect() >= 0 and gone.is_set())
+
+
+def test_close_sends_what_other_threads_sent_until_then(cluster) -> None:
+    producer = connect(cluster, linger_ms=0)
+    accepted: list[list[headwater.SendFuture]] = [[] for _ in range(3)]
+    begun = threading.Event()
+
+    def send_on(futures):
+        with contextlib.suppress(ClosedError):
+            while True:
+                futures.append(producer.send("t", b"v"))
+                if len(futures) == 5_000:
+                    begun.set()
+
+    threads = [threading.Thread(target=send_on, args=(futures,)) for futures in accepted]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(LIMIT_S)
+    producer.close()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    failed = [one.exception(0) for futures in accepted for one in futures]
+    assert set(failed) == {None}
+
+
+def test_close_sends_what_other_tasks_sent_until_then(cluster) -> None:
+    async def main() -> None:
+        producer = aio.Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0)
+        accepted = [await producer.send("t", b"first")]
+
+        async def send_on() -> None:
+            with contextlib.suppress(ClosedError):
+                while True:
+                    accepted.append(await producer.send("t", b"v"))
+                    await asyncio.sleep(0)
+
+        sending = asyncio.create_task(send_on())
+        await accepted[0]
+        await producer.close()
+        await sending
+        assert {one.exception(0) for one in accepted} == {None}
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
 
 
 def test_a_producer_lives_as_long_as_its_send(cluster) -> None:

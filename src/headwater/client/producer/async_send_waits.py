@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from headwater.client.errors import ClosedError, TimedOutError
+from headwater.client.errors import TimedOutError
 from headwater.client.producer.accumulator import record_bound
 from headwater.client.producer.bulk import Load, SentMany, Table
 from headwater.client.producer.futures import (
@@ -120,12 +120,12 @@ class AsyncSendWaits:
 
     # -- the end
 
-    async def flush(self, timeout_s: float | None) -> None:
+    async def flush(self, timeout_s: float | None, *, closing: bool = False) -> None:
         await self.start()
         token = object()
         pending: list[BatchFuture] = []
         try:
-            pending = self._core.begin_flush(token)
+            pending = self._core.begin_flush(token, closing=closing)
             async with asyncio.timeout(timeout_s):
                 while pending:
                     await batch_wakeup(pending[0])
@@ -145,12 +145,13 @@ class AsyncSendWaits:
                 if core.sender.fatal is None:
                     if core.initialized:
                         await core.end_transaction(timeout_s)
+                    core.refuse_sends()
                     if core.sender.fatal is None:
-                        await self.flush(timeout_s)
+                        await self.flush(timeout_s, closing=True)
             except TimedOutError:
                 pass  # the futures of those records fail below
             finally:
-                core.make_unusable(ClosedError("the producer is closed: create another one"))
+                core.refuse_sends()
                 await core.stop()
         self._finalizer.detach()
 

@@ -151,11 +151,11 @@ class BlockingSendWaits:
 
     # -- the end
 
-    def flush(self, timeout_s: float | None) -> None:
+    def flush(self, timeout_s: float | None, *, closing: bool = False) -> None:
         self.thread.refuse_here("flush()")
         token, flushing = object(), self._core.accumulator.flushing
         try:
-            pending, limit = self._core.begin_flush(token), Deadline(timeout_s)
+            pending, limit = self._core.begin_flush(token, closing=closing), Deadline(timeout_s)
             while pending:
                 if not pending[0].wait(limit.left()):
                     raise TimedOutError(
@@ -182,15 +182,16 @@ class BlockingSendWaits:
         if self._closed:
             return
         try:
-            if core.unusable is None and core.sender.fatal is None:
-                if core.initialized:
+            if core.sender.fatal is None:  # a second close() waits as well
+                if core.initialized and core.unusable is None:
                     self.thread.call(core.end_transaction(timeout))
+                core.refuse_sends()
                 if core.sender.fatal is None:
-                    self.flush(timeout)
+                    self.flush(timeout, closing=True)
         except (TimedOutError, ClosedError):
             pass  # the futures of those records fail below
         finally:
-            core.make_unusable(ClosedError("the producer is closed: create another one"))
+            core.refuse_sends()
             self.thread.call(core.stop())
             unregister(self)
             if self._finalizer is not None:

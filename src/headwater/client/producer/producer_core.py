@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.client.cluster import Cluster
-from headwater.client.errors import IllegalStateError, InvalidTopicError
+from headwater.client.errors import ClosedError, IllegalStateError, InvalidTopicError
 from headwater.client.plugins import Plugins
 from headwater.client.producer.accumulator import (
     Accumulator,
@@ -431,6 +431,10 @@ class ProducerCore:
         finally:
             self._plugins.close()
 
+    def refuse_sends(self) -> None:
+        """Before the last flush: what is accepted after it would not be sent."""
+        self.make_unusable(ClosedError("the producer is closed: create another one"))
+
     def make_unusable(self, why: KafkaError) -> None:
         """Let every later send fail with `why`."""
         with self.lock:
@@ -460,9 +464,10 @@ class ProducerCore:
         """Abort an open transaction before the producer is closed."""
         await self.transactions.end_open(timeout_s)
 
-    def begin_flush(self, token: object) -> list[BatchFuture]:
+    def begin_flush(self, token: object, *, closing: bool = False) -> list[BatchFuture]:
         """Stop lingering while `token` is in `flushing`; return the batches to wait for."""
-        self.check_usable()
+        if not closing:
+            self.check_usable()
         if self.owns_lock():
             raise interrupted("flush()")
         with self.lock:
