@@ -16,6 +16,7 @@ from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
 from headwater.config.properties import read_properties
 from headwater.errors import KafkaError
+from headwater.pki.pkcs12 import pem_of_pkcs12
 from headwater.pki.secure_folder import SecureFolder
 from tests.unit.broker.live import Live, until
 
@@ -217,6 +218,44 @@ def test_a_folder_without_an_authority_is_refused(tmp_path, verb):
         run(verb, "--dir", str(tmp_path), catch_exceptions=False)
 
 
+@pytest.mark.parametrize("content", ["", "\u00e4", "-----BEGIN CERTIFICATE-----\nAAAA"])
+@pytest.mark.parametrize("name", ["ca.pem", "broker.pem", "users/alice.pem"])
+def test_a_damaged_certificate_is_found_and_never_hides_the_others(tmp_path, name, content):
+    secure = SecureFolder(tmp_path)
+    secure.make(["127.0.0.1"], ["alice"], 9093, os.urandom, certificates=True)
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
+    later = datetime.now(UTC) + timedelta(days=390)
+    found = list(secure.problems(later))
+    assert len(found) == 3 + (name == "ca.pem"), found
+    (damaged,) = (said for said in found if "no certificate that can be read" in said)
+    assert damaged.startswith(str(tmp_path / name))
+    done = run("check", "--dir", str(tmp_path))
+    assert done.exit_code == 1
+    assert damaged in done.output
+    if name != "ca.pem":
+        with pytest.raises(ConfigError, match="no certificate that can be read"):
+            run("renew", "--dir", str(tmp_path), catch_exceptions=False)
+        (tmp_path / name).unlink()
+        run("init", "--dir", str(tmp_path), "--user", "alice", catch_exceptions=False)
+        assert "no problems" in run("check", "--dir", str(tmp_path)).output
+
+
+def test_users_get_the_address_of_the_listener_that_is_for_them(tmp_path):
+    secure = SecureFolder(tmp_path)
+    secure.make(["127.0.0.1"], [], 9093, os.urandom)
+    file = tmp_path / "broker.properties"
+    text = file.read_text()
+    both = "PLAINTEXT://127.0.0.1:9092,SASL_SSL://127.0.0.1:9093"
+    file.write_text(text.replace("SASL_SSL://127.0.0.1:9093", both))
+    run("init", "--dir", str(tmp_path), "--user", "alice", catch_exceptions=False)
+    alice = read_properties(str(secure.settings_of("alice")))
+    assert alice["bootstrap.servers"].value == "127.0.0.1:9093"
+    file.write_text("")
+    with pytest.raises(ConfigError, match="has no listener with SSL, to which users connect"):
+        run("init", "--dir", str(tmp_path), "--user", "bob", catch_exceptions=False)
+    assert not secure.settings_of("bob").exists()
+
+
 def test_a_pkcs12_store_becomes_pem(tmp_path):
     secure = SecureFolder(tmp_path)
     secure.make(["127.0.0.1"], [], 9093, os.urandom)
@@ -229,6 +268,10 @@ def test_a_pkcs12_store_becomes_pem(tmp_path):
     arguments = ("import", str(store), "--out", str(out))
     assert run(*arguments, env={"HEADWATER_STORE_PASSWORD": "wrong"}).exit_code == 1
     assert not out.exists()
+    with pytest.raises(
+        ConfigError, match=r"ca\.pem is not a PKCS12 store, or the password is wrong"
+    ):
+        pem_of_pkcs12(tmp_path / "ca.pem", "secret")
     assert run(*arguments, env={"HEADWATER_STORE_PASSWORD": "secret"}).exit_code == 0
     assert out.read_text().count("-----BEGIN ") == 2
     assert out.stat().st_mode & 0o777 == 0o600

@@ -10,9 +10,11 @@ users/NAME.pem           a user's key and certificate, where users have certific
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
 from headwater.config.properties import read_properties
 from headwater.pki.authority import STORE_DAYS, Authority, checked_name, write_private
@@ -107,7 +109,7 @@ class SecureFolder:
 
     def kept(self, hosts: Sequence[str], port: int | None) -> Iterator[str]:
         """Yield the hosts and the port of the folder that differ from the requested ones."""
-        found = parse_certificate(certificates_of(self.broker_store.read_text())[0])
+        found = certificate_in(self.broker_store)
         names = sorted(map(shown_name, found.names))
         missing = [host for host in hosts if _host_in_certificate(host) not in names]
         if missing:
@@ -128,11 +130,16 @@ class SecureFolder:
         """Return the file with the settings of a user."""
         return self.users_folder / f"{user}.properties"
 
+    def stores(self) -> list[Path]:
+        """Return the stores that this folder's authority signed."""
+        found = (self.broker_store, *sorted(self.users_folder.glob("*.pem")))
+        return [store for store in found if store.exists()]
+
     def certificates(self) -> Iterator[tuple[Path, Certificate]]:
-        """Yield each store that this folder's authority signed, with its certificate."""
-        for store in (self.broker_store, *sorted(self.users_folder.glob("*.pem"))):
-            if store.exists():
-                yield store, parse_certificate(certificates_of(store.read_text())[0])
+        """Yield each store with its certificate; `problems` names those that are damaged."""
+        for store in self.stores():
+            with suppress(ConfigError):
+                yield store, certificate_in(store)
 
     def renew(self, now: datetime, *, everything: bool = False) -> list[Path]:
         """Renew the stores that expire soon, with the same names, and return them."""
@@ -140,7 +147,7 @@ class SecureFolder:
         limit = now + timedelta(days=SOON_DAYS)
         due = [
             (store, found)
-            for store, found in self.certificates()
+            for store, found in [(store, certificate_in(store)) for store in self.stores()]
             if everything or ends_at(found) < limit
         ]
         for store, found in due:
@@ -149,7 +156,7 @@ class SecureFolder:
         return [store for store, _ in due]
 
     def problems(self, now: datetime) -> Iterator[str]:
-        """Yield what is wrong: files that others can read, certificates that expire soon."""
+        """Yield what is wrong: open files, and certificates that are damaged or expire soon."""
         self._require_authority()
         for path in (self.folder, self.users_folder):
             if path.exists() and _is_open(path):
@@ -159,15 +166,19 @@ class SecureFolder:
             if private and path.is_file() and _is_open(path):
                 yield f"others can read {path}: run chmod 600 {path}"
         authority = self.authority.certificate
-        own = parse_certificate(certificates_of(authority.read_text())[0])
-        if (left := (ends_at(own) - now).days) < STORE_DAYS:
-            yield (
-                f"the authority in {authority} ends in {left} days, and all certificates with it: "
-                "make another in a new folder, and let brokers and clients trust both meanwhile"
-            )
-        for store, found in self.certificates():
-            left = (ends_at(found) - now).days
-            if left < SOON_DAYS:
+        for store in (authority, *self.stores()):
+            try:
+                left = (ends_at(certificate_in(store)) - now).days
+            except ConfigError as damaged:
+                yield damaged.message
+                continue
+            if store == authority and left < STORE_DAYS:
+                yield (
+                    f"the authority in {authority} ends in {left} days, and all certificates with "
+                    "it: make another in a new folder, and let brokers and clients trust both "
+                    "meanwhile"
+                )
+            elif left < SOON_DAYS:
                 said = f"ends in {left} days" if left >= 0 else "has expired"
                 yield f"the certificate in {store} {said}: run `headwater security renew`"
 
@@ -192,18 +203,25 @@ class SecureFolder:
 
     @property
     def _bootstrap(self) -> str:
-        """The address for clients, as the broker advertises it."""
-        listener = read_properties(str(self.broker_file))["advertised.listeners"].value
-        return listener.partition("://")[2]
+        """The address for clients: the first listener for them that the broker advertises."""
+        settings = BrokerSettings.load(str(self.broker_file))
+        protocol = "SASL_SSL" if settings.sasl_scram_users_file else "SSL"
+        for listener in settings.advertised:
+            if listener.protocol == protocol:
+                return f"{bracketed(listener.host)}:{listener.port}"
+        raise ConfigError(
+            f"{self.broker_file} has no listener with {protocol}, to which users connect: add one to "
+            f"listeners and advertised.listeners, as in {protocol}://HOST:9093"
+        )
 
     def _certify(self, user: str) -> list[Path]:
         settings = self.settings_of(user)
         store = settings.with_suffix(".pem")
         if store.exists() and settings.exists():
             return []
+        text = certificate_client_text(user, store, self.authority.certificate, self._bootstrap)
         self.authority.sign(store, user)
-        trust = self.authority.certificate
-        write_private(settings, certificate_client_text(user, store, trust, self._bootstrap))
+        write_private(settings, text)
         return [store, settings]
 
     def _add_password(self, user: str, new_secret: NewSecret) -> list[Path]:
@@ -236,6 +254,17 @@ class SecureFolder:
 def _is_open(path: Path) -> bool:
     """Whether the mode lets others than the owner do anything."""
     return bool(path.stat().st_mode & 0o077)
+
+
+def certificate_in(store: Path) -> Certificate:
+    """Return the first certificate of a PEM file; ConfigError if it cannot be read."""
+    try:
+        return parse_certificate(certificates_of(store.read_text())[0])
+    except (ValueError, IndexError):
+        raise ConfigError(
+            f"{store} has no certificate that can be read: restore it from a copy; a store that the "
+            "authority signed can also be removed and made again with `headwater security init`"
+        ) from None
 
 
 def ends_at(certificate: Certificate) -> datetime:
