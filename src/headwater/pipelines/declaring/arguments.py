@@ -5,6 +5,7 @@ Each function returns the checked value or raises DeclarationError with the plac
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from headwater.config.keys import nearest
@@ -19,11 +20,25 @@ from headwater.pipelines.targets import TargetError, parse_target
 
 FORMATS: tuple[Format, ...] = ("delta", "iceberg", "parquet")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_TAKEN = {"_checkpoints": "checkpoints", "_logs": "Spark's log", "lock": "its lock"}
+"""Names of files and folders in the storage, and what they are; some disks ignore the case."""
 _REFUSED = {
     "spark_conf": "settings are for the whole pipeline: put them under spark: in pipeline.yml",
     "cluster_by": "clustering is not supported: use partition_by",
     "path": "tables live in the pipeline's storage: set storage in pipeline.yml",
 }
+
+
+def text_of(file: Path) -> str:
+    """Return the text of a file of a project; DeclarationError with the line that is not UTF-8."""
+    content = file.read_bytes()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as problem:
+        line = content.count(b"\n", 0, problem.start) + 1
+        raise DeclarationError(
+            SourceLocation(str(file), line), "this is not UTF-8 text. Save the file as UTF-8"
+        ) from None
 
 
 def table_format(origin: SourceLocation, given: Any) -> Format | None:
@@ -90,6 +105,12 @@ def checked_name(origin: SourceLocation, name: Any) -> str:
             origin,
             f"{name!r} cannot be a name: it becomes a table, a folder and a view, so only"
             " letters, digits and _ are allowed. Give it another",
+        )
+    if name.lower() in _TAKEN:
+        raise DeclarationError(
+            origin,
+            f"{name!r} cannot be a name: a run keeps {_TAKEN[name.lower()]} under it in the storage."
+            " Give it another",
         )
     return name
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from headwater.pipelines.connection_settings import ConnectionSettings
+from headwater.pipelines.declaring.arguments import text_of
 from headwater.pipelines.declaring.declare import DeclarationError, Project, SourceLocation
 from headwater.pipelines.declaring.project_file import NAME, ProjectFile, read_project_file
 from headwater.pipelines.declaring.registry import collecting
@@ -66,7 +67,7 @@ def _project_file(
             SourceLocation(str(file), 1),
             "there is no such file. Name a folder with pipeline.yml, or a .py or .sql file",
         )
-    return read(file.parent, file.read_text(encoding="utf-8"), str(file))
+    return read(file.parent, text_of(file), str(file))
 
 
 @contextmanager

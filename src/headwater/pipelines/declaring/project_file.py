@@ -122,8 +122,13 @@ class _Page:
             ) from None
         if loaded is not None and not isinstance(loaded, dict):
             raise DeclarationError(SourceLocation(file, 1), "this should be `key: value` lines")
-        self._note_lines(root, ())
-        self.values: dict[str, Any] = self._expanded(loaded or {}, ())
+        try:
+            self._note_lines(root, ())
+            self.values: dict[str, Any] = self._expanded(loaded or {}, ())
+        except RecursionError:
+            raise DeclarationError(
+                SourceLocation(file, 1), "a value contains itself. Write it without the alias"
+            ) from None
 
     def _note_lines(self, node: Any, path: tuple[str, ...]) -> None:
         if not isinstance(node, yaml.MappingNode):

@@ -7,7 +7,12 @@ with its line.
 
 from pathlib import Path
 
-from headwater.pipelines.declaring.arguments import checked_name, table_format, table_options
+from headwater.pipelines.declaring.arguments import (
+    checked_name,
+    table_format,
+    table_options,
+    text_of,
+)
 from headwater.pipelines.declaring.declare import (
     Action,
     DeclarationError,
@@ -34,7 +39,7 @@ _QUARANTINE = ("quarantine.table", "quarantine.topic")
 
 def load_sql(path: Path, registry: Registry) -> None:
     """Register the statements of a file."""
-    for draft in parse_sql(path.read_text(encoding="utf-8"), str(path)):
+    for draft in parse_sql(text_of(path), str(path)):
         registry.add(draft)
 
 

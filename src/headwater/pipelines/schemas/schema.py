@@ -36,6 +36,8 @@ def load_schema(text: str | bytes) -> Mapping[str, Any]:
         loaded = json.loads(text)
     except ValueError as problem:
         raise SchemaError("$", f"it is not JSON: {problem}") from None
+    except RecursionError:
+        raise SchemaError("$", "it is nested too deeply") from None
     if not isinstance(loaded, dict):
         raise SchemaError("$", "it should be an object")
     return loaded

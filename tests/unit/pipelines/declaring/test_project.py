@@ -104,6 +104,7 @@ def test_the_environment_fills_values_but_never_the_structure(tmp_path, monkeypa
         ("name: x\nname: y\n", "2: duplicate key name, first at line 1"),
         ("name: [\n", "2: this is not valid YAML"),
         ("- a\n", "1: this should be `key: value` lines"),
+        ("tables: &a {x: *a}\n", "1: a value contains itself"),
         ("name: a/b\n", "1: 'a/b' cannot be a name"),
         ("name: {a: b}\n", "1: name takes one value"),
         ("format: detla\n", "1: format is one of .* did you mean delta?"),
@@ -246,3 +247,10 @@ def test_a_missing_project_is_told(tmp_path):
 def test_batches_have_a_limit_unless_the_project_says_otherwise(tmp_path, text, time):
     write(tmp_path, pipeline__yml=f"name: x\n{text}", one__py=BRONZE)
     assert load_project(tmp_path).settings.target_batch_time == time
+
+
+@pytest.mark.parametrize("name", ["pipeline.yml", "tables.sql", "tables.py"])
+def test_a_file_that_is_not_utf_8_is_an_error_with_its_place(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\n'\xff'")
+    with pytest.raises(DeclarationError, match=rf"{name}:\d+: .*(?i:utf-8)"):
+        load_project(tmp_path / name)

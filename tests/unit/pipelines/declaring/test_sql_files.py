@@ -182,6 +182,13 @@ def test_a_watermark_between_a_table_and_its_alias_is_left_alone():
         ("CREATE TABLE x AS SELECT 1", 1, "expected CREATE STREAMING TABLE"),
         ("CREATE STREAMING TABLE a.b AS SELECT 1", 1, "without dots"),
         ("CREATE STREAMING TABLE `a b`", 1, "cannot be a name"),
+        (
+            "CREATE STREAMING TABLE _checkpoints",
+            1,
+            "a run keeps checkpoints under it in the storage",
+        ),
+        ("CREATE STREAMING TABLE _LOGS", 1, "a run keeps Spark's log under it in the storage"),
+        ("CREATE STREAMING TABLE lock", 1, "a run keeps its lock under it in the storage"),
         ("CREATE MATERIALIZED VIEW m", 1, "m has no query"),
         ("CREATE MATERIALIZED VIEW m AS", 1, "expected a query"),
         ("CREATE STREAMING TABLE x\nCLUSTER BY (a) AS SELECT 1", 2, "use PARTITIONED BY"),
