@@ -265,6 +265,7 @@ def tail(
     shape = _line_format(chosen)
     options = TailOptions(topic, chosen["dead_letter"], chosen["rate"], once=chosen["once"])
     paths = list(dict.fromkeys(map(os.path.abspath, files)))
+    _refuse_other_kinds(paths)
     folder = os.path.abspath(chosen["state"] or f"headwater-tail/{topic}")
     try:
         positions = FilePositions(OsFiles(), folder)
@@ -283,6 +284,14 @@ def tail(
         positions.close()
 
 
+def _refuse_other_kinds(paths: list[str]) -> None:
+    """Refuse folders, pipes and devices, which never become a log file."""
+    for path in paths:
+        if os.path.exists(path) and not os.path.isfile(path):
+            kind = "a folder" if os.path.isdir(path) else "not a regular file"
+            raise click.ClickException(f"{path} is {kind}; name log files, such as logs/*.log")
+
+
 def _require_files(paths: list[str], positions: FilePositions) -> None:
     """Refuse files that are not there; one that was read before may have been renamed since."""
     missing = [path for path in paths if positions.of(path) is None and not os.path.exists(path)]
@@ -290,6 +299,12 @@ def _require_files(paths: list[str], positions: FilePositions) -> None:
         raise click.ClickException(
             f"{', '.join(missing)}: no such file; name an existing one, or leave out --once to wait "
             "for it"
+        )
+    closed = [path for path in paths if os.path.exists(path) and not os.access(path, os.R_OK)]
+    if closed:
+        raise click.ClickException(
+            f"{', '.join(closed)}: no permission to read it; change its mode, or leave out --once to "
+            "wait for that"
         )
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -64,4 +65,29 @@ def test_once_takes_a_file_that_was_renamed_after_it_was_read(tmp_path: Path) ->
     positions = FilePositions(OsFiles(), str(tmp_path / "state"))
     positions.store({absent: FilePosition(1, 2, 3, 0, "")})
     _require_files([absent], positions)
+    positions.close()
+
+
+@pytest.mark.parametrize("more", [(), ("--once",)])
+def test_what_is_not_a_log_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((tmp_path, "a folder"), (tmp_path / "pipe", "not a regular file")):
+        words = ("tail", "events", str(path), "--bootstrap-server", "127.0.0.1:1", *more)
+        result = CliRunner().invoke(command, ["collect", *words])
+        assert result.exit_code == 1
+        assert f"Error: {path} is {kind}; name log files" in result.stderr
+    assert not (tmp_path / "headwater-tail").exists()
+
+
+def test_once_refuses_a_file_that_it_may_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "closed.log").write_text("")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    positions = FilePositions(OsFiles(), str(tmp_path / "state"))
+    with pytest.raises(click.ClickException, match=r"closed\.log: no permission to read it"):
+        _require_files([str(tmp_path / "closed.log")], positions)
     positions.close()
