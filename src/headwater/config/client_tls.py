@@ -61,7 +61,8 @@ def refuse_unused_tls(chosen: Mapping[str, object], protocol: object) -> None:
     """Refuse TLS settings of a client that would connect without TLS."""
     unused = next((name for name in chosen if name in ClientTlsKeys.KEYS), None)
     if unused is not None and not str(protocol).endswith("SSL"):
+        encrypted = "SASL_SSL" if str(protocol).startswith("SASL") else "SSL"
         raise ConfigError(
             f"{unused} is set, but security.protocol={protocol} does not use TLS: set "
-            "security_protocol='SSL', or remove it"
+            f"security.protocol={encrypted}, or remove it"
         )
