@@ -135,6 +135,14 @@ def test_an_inferred_schema_is_frozen_for_later_runs(spark, bootstrap, topic, pr
         ({"partition_by": ["day"]}, "--partition-by day: no such column; there are id, name"),
         ({"start": "yesterday"}, "--from yesterday: write earliest, latest, committed or a time"),
         ({"options": {"failOnDatLoss": "false"}}, "failOnDatLoss.*did you mean failOnDataLoss"),
+        (
+            {"options": {"Subscribe": "other"}},
+            "--option Subscribe: an ingest reads its TOPIC alone",
+        ),
+        ({"options": {"assign": '{"x": [0]}'}}, "--option assign: an ingest reads its TOPIC alone"),
+        ({"options": {"includeHeaders": "false"}}, "--option includeHeaders: dead letters keep"),
+        ({"options": {"kafka.bootstrap.servers": "b:1"}}, "with --bootstrap-server"),
+        ({"dead_letter_topic": "a/b"}, "--dead-letter: the topic name 'a/b' has characters"),
         ({"target": "topic:x"}, "write delta:PATH, iceberg:PATH or parquet:PATH"),
         ({"schema": {"type": "object", "properties": {"_offset": {"type": "integer"}}}}, "_offset"),
         ({"rename": {"nam": "x"}}, "--rename nam: no such field; did you mean name"),
@@ -157,6 +165,13 @@ def test_what_cannot_be_is_refused_before_spark_starts(
     asked["schema"] = schema_file(asked["schema"])
     with pytest.raises((IngestError, TargetError), match=said.replace("|", r"\|")):
         plan_ingest(asked.pop("topic"), asked.pop("target"), **asked)
+
+
+def test_dead_letters_never_go_to_the_topic_that_is_read(bootstrap, topic, tmp_path, schema_file):
+    orders, target = topic("orders"), f"delta:{tmp_path / 'orders'}"
+    asked = {"schema": schema_file(SCHEMA), "connection": ConnectionSettings(bootstrap)}
+    with pytest.raises(IngestError, match=f"--dead-letter {orders}: the ingest reads this topic"):
+        plan_ingest(orders, target, dead_letter_topic=orders, **asked)
 
 
 def test_a_checkpoint_folder_serves_one_table_and_one_topic_under_a_name(

@@ -101,20 +101,45 @@ def _quarantine_tables(graph: Declarations) -> dict[str, list[Dataset]]:
     return found
 
 
-def _stored_reads(graph: Declarations, reads: tuple[DatasetRead, ...]) -> set[str]:
-    """Return the stored tables behind reads, through temporary views."""
-    found: set[str] = set()
+def _read_through_views(
+    graph: Declarations, reads: tuple[DatasetRead, ...]
+) -> Iterator[tuple[str, Dataset | None]]:
+    """Yield each name that is read, directly or in temporary views, and what it declares."""
     open_, seen = [read.name for read in reads], set[str]()
     while open_:
         name = open_.pop()
-        dataset = graph.datasets.get(name)
         if name in seen:
             continue
         seen.add(name)
+        dataset = graph.datasets.get(name)
+        yield name, dataset
         if dataset is not None and dataset.kind == "temporary_view":
             open_ += [read.name for read in dataset.reads]
-        else:
-            found.add(name)
+
+
+def _stored_reads(graph: Declarations, reads: tuple[DatasetRead, ...]) -> set[str]:
+    """Return the stored tables behind reads, through temporary views."""
+    return {
+        name
+        for name, dataset in _read_through_views(graph, reads)
+        if dataset is None or dataset.kind != "temporary_view"
+    }
+
+
+def _topics_behind(graph: Declarations, flow: Flow) -> set[str]:
+    """Return the topics whose records reach a flow, through views and tables."""
+    flows, found, seen = {each.name: each for each in graph.flows}, set[str](), set[str]()
+    open_ = [flow.name]
+    while open_:
+        name = open_.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        found.update(flows[name].topics)
+        for _, dataset in _read_through_views(graph, flows[name].reads):
+            if dataset is not None and dataset.kind == "temporary_view":
+                found.update(dataset.topics)
+        open_ += _upstream_flows(graph, flows[name])
     return found
 
 
@@ -283,6 +308,12 @@ def _quarantines(graph: Declarations) -> Iterator[Problem]:
         if taken is not None:
             text = f"the quarantine of {dataset.name} is {taken.name}, declared at {taken.origin}"
             yield Problem(dataset.origin, f"{text}. Give it a table of its own")
+        topic = dataset.quarantine.topic
+        for flow in graph.flows:
+            if flow.target == dataset.name and topic in _topics_behind(graph, flow):
+                text = f"the records of {topic} reach {flow.name}, whose refused rows go there"
+                advice = "They would be refused again and again: give the quarantine another topic"
+                yield Problem(dataset.origin, f"{text}. {advice}")
 
 
 def _missing_topics(graph: Declarations, topics: Collection[str]) -> Iterator[Problem]:

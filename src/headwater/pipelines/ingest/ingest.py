@@ -11,7 +11,6 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.config.keys import ConfigError, nearest
+from headwater.model import topic_name_problem
 from headwater.pipelines.connection_settings import ConnectionSettings
 from headwater.pipelines.declaring.upgrade import digest
 from headwater.pipelines.ingest.ddl_types import columns
@@ -30,6 +30,7 @@ from headwater.pipelines.ingest.json_rows import (
     UNKNOWN,
     JsonRows,
 )
+from headwater.pipelines.ingest.reading import source_options, starting
 from headwater.pipelines.running.checkpoints import FOLDER, Checkpoints
 from headwater.pipelines.running.consistency import (
     QUERY,
@@ -62,14 +63,12 @@ log = logging.getLogger(__name__)
 
 _TRIGGER: Final = "1 second"
 TARGET_BATCH_TIME: Final = "5s"
-STARTS: Final = ("earliest", "latest", "committed")
 TOPIC: Final = "topic"
 TARGET: Final = "target"
 RENAME: Final = "rename"
 """Keys of the note: the topic, the table, and the renamed fields."""
 _STARTING: Final = {"startingTimestamp", "startingOffsetsByTimestamp"}
 _TOPIC_COLUMN: Final = "_topic"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ def plan_ingest(
     place = parse_table(target)
     place = Target(place.kind, str(Path(place.place).absolute()))
     topic_id = check_topic(connection, topic)
-    chosen = {**starting(start), **(options or {})}
+    chosen = {**starting(start), **source_options(options or {})}
     checkpoints = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
     name = checked_name(name) if name is not None else ingest_name(topic, place)
     check_place(name, topic, topic_id, place, checkpoints, resumes=start == "committed")
@@ -174,8 +173,8 @@ def plan_ingest(
         check_rename(noted, rename or {}),
         name,
     )
-    check_columns(plan)
-    check_options(plan)
+    for check in (check_columns, check_options, check_dead_letters):
+        check(plan)
     return plan
 
 
@@ -189,23 +188,15 @@ def check_topic(connection: ConnectionSettings, topic: str) -> str:
     raise IngestError(f"the topic {topic} does not exist{hint}")
 
 
-def starting(start: str) -> dict[str, str]:
-    """Return the source options for the start of the first run."""
-    if start in STARTS:
-        return {"startingOffsets": start}
-    try:
-        moment = datetime.fromisoformat(start)
-    except ValueError:
-        ways = ", ".join(STARTS)
+def check_dead_letters(ingest: Ingest) -> None:
+    """Refuse a topic for dead letters that cannot be one, or that the ingest reads."""
+    if ingest.dead_letters == ingest.topic:
         raise IngestError(
-            f"--from {start}: write {ways} or a time such as 2026-01-31T12:00Z"
-        ) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    millis = (moment - _EPOCH) // timedelta(milliseconds=1)
-    return {
-        "startingTimestamp": str(millis),
-        "startingOffsetsByTimestampStrategy": "latest",
-    }
+            f"--dead-letter {ingest.topic}: the ingest reads this topic, and would read and refuse "
+            "each refused record again; name another topic"
+        )
+    if told := topic_name_problem(ingest.dead_letters):
+        raise IngestError(f"--dead-letter: {told}")
 
 
 def check_options(ingest: Ingest) -> None:
