@@ -163,13 +163,20 @@ def _run_broker(
             line = json.dumps({**about, "metrics": metrics and f"http://{metrics}/metrics"})
         else:
             shown = f", metrics at http://{metrics}/metrics" if metrics else ""
-            line = f"headwater is ready at {address} (data in {', '.join(data)}{shown})"
+            folders = ", ".join(map(_from_here, data))
+            line = f"headwater is ready at {address} (data in {folders}{shown})"
         click.echo(line)  # click flushes: a script waits for this line
 
     try:
         run(settings, ready)
     except (LogDirError, StoreDamaged, JoinError) as problem:
         raise click.ClickException(str(problem)) from problem
+
+
+def _from_here(path: str) -> str:
+    """Return a path as people write it: a relative one for what is below this folder."""
+    here = os.getcwd()
+    return os.path.relpath(path) if Path(path).is_relative_to(here) else path
 
 
 def _run_cluster(options: "ClusterOptions", *, until_stdin_closes: bool) -> None:

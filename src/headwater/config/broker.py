@@ -4,6 +4,7 @@ Precedence: default < file < command line < cluster-wide < per-broker. A bad key
 error. A bad stored change is skipped and kept in `ignored`, because the broker must start.
 """
 
+import os.path
 from collections.abc import Mapping
 from functools import partial
 from typing import Self
@@ -78,7 +79,10 @@ class BrokerSettings(
     def __init__(self, layers: Layers, ignored: tuple[ConfigError, ...] = ()) -> None:
         values = {row.name: _effective(layers, row) for row in self.KEYS.values()}
         _unify_ids(layers, values)
-        values["log.dirs"] = values["log.dirs"] or (str(values["log.dir"]),)
+        given = values["log.dirs"]
+        folders = given if isinstance(given, tuple) and given else (str(values["log.dir"]),)
+        # As in Kafka, clients and tools get paths that do not depend on where the broker was started.
+        values["log.dirs"] = tuple(os.path.abspath(folder) for folder in folders)
         super().__init__(values)
         listening = parse_listeners(
             "listeners", self.listeners, self.listener_security_protocol_map

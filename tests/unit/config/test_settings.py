@@ -1,5 +1,6 @@
 """Broker and topic settings together: layers, precedence, checks."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -30,12 +31,20 @@ def test_each_broker_synonym_of_a_topic_key_exists() -> None:
 def test_defaults_need_no_file() -> None:
     settings = BrokerSettings.load()
     assert settings.node_id == settings.broker_id == 1
-    assert settings.log_dirs == ("headwater-data",)
+    assert settings.log_dirs == (os.path.abspath("headwater-data"),)
     assert settings.auto_create_topics_enable is False
     assert {
         row.name: getattr(settings.topic_defaults, row.attribute)
         for row in TopicSettings.KEYS.values()
     } == {row.name: row.default for row in TopicSettings.KEYS.values()}
+
+
+def test_log_dirs_do_not_depend_on_where_the_broker_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = BrokerSettings.load(None, {"log.dirs": "a,b/../c/,/d"})
+    assert settings.log_dirs == (f"{tmp_path}/a", f"{tmp_path}/c", "/d")
 
 
 def test_the_command_line_beats_the_file(tmp_path: Path) -> None:
