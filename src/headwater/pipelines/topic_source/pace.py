@@ -25,12 +25,16 @@ class Pace:
         """The limit of the next batch."""
         return self._rows
 
-    def took(self, rows: int, elapsed_ms: int) -> None:
-        """Record that a batch of `rows` ended `elapsed_ms` after it was planned."""
+    def took(self, rows: int, elapsed_ms: int, *, limited: bool) -> None:
+        """Record that a batch of `rows` ended `elapsed_ms` after it was planned.
+
+        `limited`: the limit cut it, so that more was left. It may have fewer rows than the limit,
+        whose shares for the partitions are whole numbers.
+        """
         if rows <= 0:
             return
         factor = min(_STEP, max(1 / _STEP, self._target_ms / max(elapsed_ms, 1)))
         wanted = int(rows * factor)
-        if factor > 1 and rows < self._rows:
+        if factor > 1 and not limited:
             return  # a small backlog, not the limit, made this batch small
         self._rows = min(MOST_ROWS, max(LEAST_ROWS, wanted))

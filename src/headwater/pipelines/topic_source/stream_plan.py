@@ -45,6 +45,8 @@ class StreamPlan:
         self._planned_ms: int | None = None
         """When the last batch with something to read was planned."""
         self._planned_rows = 0
+        self._planned_less = False
+        """Whether the limit kept that batch from reading all that there was."""
         self.known_latest: Offsets | None = None
         """The ends of the topics at the last lookup."""
 
@@ -84,6 +86,7 @@ class StreamPlan:
         if end != start:
             self._planned_ms = self._clock.monotonic_ms()
             self._planned_rows = sum(one.size for one in ranges(start, end))
+            self._planned_less = limit is not None and available > limit
         return end
 
     def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
@@ -115,7 +118,8 @@ class StreamPlan:
         """Return the row limit for the target duration; a new call means the last batch is over."""
         assert self._pace is not None
         if self._planned_rows:
-            self._pace.took(self._planned_rows, self._since_planned())
+            elapsed = self._since_planned()
+            self._pace.took(self._planned_rows, elapsed, limited=self._planned_less)
             self._planned_rows = 0
         return self._pace.rows
 

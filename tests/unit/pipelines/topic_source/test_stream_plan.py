@@ -5,6 +5,7 @@ import pytest
 from headwater.config.keys import ConfigError
 from headwater.model import TopicPartition
 from headwater.pipelines.topic_source.options import Bound, parse
+from headwater.pipelines.topic_source.pace import MOST_ROWS
 from headwater.pipelines.topic_source.range_reader import DataLossError
 from headwater.pipelines.topic_source.stream_plan import StreamPlan
 from headwater.pipelines.topic_source.topics_view import (
@@ -17,7 +18,7 @@ HERE = TopicPartition("t", 0)
 
 
 class Topics(TopicsView):
-    """One partition that ends where the test says."""
+    """Partitions, one by default, that end where the test says."""
 
     def __init__(self, options, end):
         self._options = options
@@ -26,9 +27,10 @@ class Topics(TopicsView):
         self.hidden = 0
         """Records after the end that are not committed."""
         self.id = b"1" * 16
+        self.partitions = [HERE]
 
     def seen(self):
-        return ExistingPartitions([HERE], {"t": self.id})
+        return ExistingPartitions(self.partitions, {"t": self.id})
 
     def ends(self, partitions):
         return OffsetBounds(dict.fromkeys(partitions, 0), self.latest(partitions))
@@ -122,3 +124,33 @@ def test_a_commit_that_retention_has_overtaken_begins_at_what_is_left(caplog):
     assert view.starts(bound, OffsetBounds({HERE: 10}, {HERE: 100})) == {HERE: 10}
     assert "group g committed offset 3 but the partition begins at 10" in caplog.text
     assert view.starts(bound, OffsetBounds({HERE: 2}, {HERE: 100})) == {HERE: 3}
+
+
+class Clock:
+    """Time that passes as the test says."""
+
+    now = 0
+
+    def monotonic_ms(self):
+        return self.now
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 7, 64])
+@pytest.mark.parametrize("rows_per_ms", [1, 50])
+def test_batches_grow_again_after_slow_ones_however_many_partitions_share_them(
+    partitions, rows_per_ms
+):
+    clock = Clock()
+    base = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t", "targetBatchTime": "5s"}
+    options = parse({**base, "startingOffsets": "earliest"}, streaming=True)
+    view = Topics(options, 10_000_000)
+    view.partitions = [TopicPartition("t", number) for number in range(partitions)]
+    plan = StreamPlan(options, view, clock=clock)
+    start, took = plan.initial(), []
+    for batch in range(40):
+        end = plan.next_end(start, MOST_ROWS, None)
+        rows = sum(one.size for one in plan.ranges(start, end))
+        took.append(60_000 if batch < 8 else 100 + rows / rows_per_ms)
+        clock.now += int(took[-1])
+        start = end
+    assert 4000 <= took[-1] <= 6000
