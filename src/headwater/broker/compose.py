@@ -121,14 +121,7 @@ def compose(
     if not local.is_shared:
         store.on_session(health.store_session_changed)
     context.client_quotas = _client_quotas(context, seams.clock)
-    context.replicas = Replicas(
-        context.node_id,
-        log_dirs,
-        context.topic_settings,
-        context.policy,
-        BrokerReplicaHost(context, health),
-        settings.replica_lag_time_max_ms,
-    )
+    context.replicas = _replicas(context, log_dirs, health)
     context.peers = _peers(context, seams)
     context.replica_fetchers = ReplicaFetchers(context, context.peers.open)
     context.log_dir_moves = _log_dir_moves(context, health)
@@ -298,6 +291,18 @@ def _add_metadata(
         context.coordinators.topics_deleted(dict.fromkeys(topics))
 
     context.topics_deleted = topics_deleted
+
+
+def _replicas(context: Context, log_dirs: LogDirs, health: StorageHealth) -> Replicas:
+    return Replicas(
+        context.node_id,
+        log_dirs,
+        context.topic_settings,
+        context.policy,
+        context.metadata.has_partition,
+        BrokerReplicaHost(context, health),
+        context.settings.replica_lag_time_max_ms,
+    )
 
 
 def _log_dir_moves(context: Context, health: StorageHealth) -> LogDirMoves:

@@ -123,6 +123,10 @@ class MetadataCache:
         info = self.topics.get(topic)
         return None if info is None else info.partitions.get(index)
 
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Return whether a partition exists."""
+        return self.partition(topic, index) is not None
+
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions of a topic; 0 if it does not exist."""
         info = self.topics.get(topic)

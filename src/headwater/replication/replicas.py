@@ -52,6 +52,7 @@ class Replicas:
         log_dirs: LogDirs,
         settings_of: Callable[[str], TopicSettings],
         policy_of: Callable[[str], TopicPolicy],
+        exists: Callable[[str, int], bool],
         host: ReplicaHost,
         lag_limit_ms: int,
     ) -> None:
@@ -60,6 +61,7 @@ class Replicas:
         self.lag_limit_ms = lag_limit_ms
         self._settings_of = settings_of
         self._policy_of = policy_of
+        self._exists = exists
         self._host = host
         self._topics: dict[str, dict[int, Replica]] = {}
         self._offline: dict[TopicPartition, _OfflinePartition] = {}
@@ -91,9 +93,15 @@ class Replicas:
         return replica
 
     def absence(self, topic: str, partition: int) -> KafkaError:
-        """Return the error for a replica that `get` does not find."""
+        """Return the error for a replica that `get` does not find.
+
+        A partition that other brokers have is not unknown: its client is to look for the leader.
+        """
         offline = self._offline.get(TopicPartition(topic, partition))
-        return KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION) if offline is None else offline.why
+        if offline is not None:
+            return offline.why
+        elsewhere = self._exists(topic, partition)
+        return KafkaError(E.NOT_LEADER_OR_FOLLOWER if elsewhere else E.UNKNOWN_TOPIC_OR_PARTITION)
 
     @property
     def unopened(self) -> int:

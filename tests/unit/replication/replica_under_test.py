@@ -169,7 +169,7 @@ class ReplicasUnderTest:
         policy = TopicPolicy.of(settings)
         self.dirs = opened(path, policy.log_settings, self.files)
         self.replicas = Replicas(
-            1, self.dirs, lambda _: settings, lambda _: policy, self.host, 30_000
+            1, self.dirs, lambda _: settings, lambda _: policy, lambda *_: False, self.host, 30_000
         )
 
     def lead(self, topic_id=TOPIC_ID, epoch=0, is_new=True, partition=PARTITION):

@@ -47,7 +47,9 @@ class Life:
         self.faults.crash_before = crash_before
         self.dirs.open()
         self.dirs.load(lambda _: policy.log_settings, NOW)
-        self.replicas = Replicas(1, self.dirs, lambda _: topic, lambda _: policy, self.host, 30_000)
+        self.replicas = Replicas(
+            1, self.dirs, lambda _: topic, lambda _: policy, lambda *_: False, self.host, 30_000
+        )
         self.moves = LogDirMoves(
             MoveHost(
                 self.replicas,

@@ -449,7 +449,7 @@ class _Fetch:
             topic = answers.topics[want.key[0]] = topic_answer(want.key[0])
         topic.partitions.append(answer)
         if part.failure is not None:
-            hint_leader(part, answer, self.request.version, answers.hinted)
+            hint_leader(self.context, part, answer, self.request.version, answers.hinted)
 
     def _response(self, answers: Answers) -> FetchResponse:
         if answers.served:

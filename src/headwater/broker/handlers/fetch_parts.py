@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from headwater.broker.context import Context
 from headwater.broker.fetch_session import FetchPartition, Key
+from headwater.broker.handlers.leader_hints import newest_leader
 from headwater.errors import E, KafkaError
 from headwater.log.slices import FileSlice, SliceStream
 from headwater.model import NO_EPOCH
@@ -139,15 +141,20 @@ def aborted_transactions(
 
 
 def hint_leader(
-    part: Part, answer: FetchResponse.PartitionData, version: int, hinted: set[int]
+    context: Context,
+    part: Part,
+    answer: FetchResponse.PartitionData,
+    version: int,
+    hinted: set[int],
 ) -> None:
     """Add the current leader for a client that asked the wrong broker (KIP-951)."""
-    if part.replica is None or answer.error_code not in (
+    if version < FIRST_WITH_LEADER_HINT or answer.error_code not in (
         E.NOT_LEADER_OR_FOLLOWER,
         E.FENCED_LEADER_EPOCH,
     ):
         return
-    if version >= FIRST_WITH_LEADER_HINT:
-        leader, epoch = part.replica.leader, part.replica.leader_epoch
-        answer.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
-        hinted.add(leader)
+    topic, index = part.want.key
+    name = context.metadata.name_of.get(topic, "") if isinstance(topic, bytes) else topic
+    leader, epoch = newest_leader(context, name, index)
+    answer.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+    hinted.add(leader)
