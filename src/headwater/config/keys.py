@@ -8,6 +8,7 @@ rows. Code reads `settings.retention_ms`, never a string; a settings object neve
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
+from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any, ClassVar, TypeAlias
 
@@ -123,7 +124,7 @@ class Key:
             return "true" if value else "false"
         if isinstance(value, tuple):
             return ",".join(value)
-        return str(value).replace("e+", "E")
+        return _double_text(value) if isinstance(value, float) else str(value)
 
     def bounds(self) -> str:
         """The allowed values, as text."""
@@ -255,6 +256,16 @@ def _double(text: str) -> float:
     if value != value:
         raise ValueError
     return value
+
+
+def _double_text(value: float) -> str:
+    """The number as Java prints it: 1.0E-4 for 0.0001, 1.0E7 for 10000000.0."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return str(value)
+    digits, _, exponent = f"{Decimal(str(value)).normalize():E}".partition("E")
+    if not exponent:
+        return digits  # infinite
+    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
 
 
 def _list(text: str) -> tuple[str, ...]:

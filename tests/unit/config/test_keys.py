@@ -41,6 +41,27 @@ def test_text_is_read_as_java_reads_it(name: str, text: str, value: object) -> N
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.5"),
+        (0.0, "0.0"),
+        (0.001, "0.001"),
+        (0.0001, "1.0E-4"),
+        (-0.000125, "-1.25E-4"),
+        (9999999.5, "9999999.5"),
+        (1e7, "1.0E7"),
+        (123456789.0, "1.23456789E8"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (float("inf"), "Infinity"),
+    ],
+)
+def test_a_number_is_printed_as_java_prints_it(value: float, text: str) -> None:
+    row = Sample.key("share")
+    assert row.text(value) == text
+    assert row.parse(text) == value
+
+
+@pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
         ("on", "yes", "it takes true or false"),

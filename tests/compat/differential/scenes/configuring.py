@@ -55,6 +55,9 @@ def describe_topic_configs(s: Scene) -> None:
     every = {"include_synonyms": True, "include_documentation": True}
     s.ask("with synonyms and documentation", describe(TOPIC, "plain-configs", **every))
     keys = ("retention.ms", "cleanup.policy", "nonsense", "retention.ms")
+    for number, ratio in enumerate(("0.50", "0.001", "0.0001", "1.25e-7", "0", "1")):
+        s.topic(f"ratio-{number}", configs={"min.cleanable.dirty.ratio": ratio})
+        s.ask(f"ratio {ratio}", describe(TOPIC, f"ratio-{number}", "min.cleanable.dirty.ratio"))
     for version in versions(DescribeConfigsRequest):
         s.ask("some", describe(TOPIC, "plain-configs", *keys, **_fits(version, every)), version)
         s.ask("unknown topic", describe(TOPIC, "absent"), version)
