@@ -154,8 +154,8 @@ def _credential(mechanism: ScramMechanism, one: _Upsertion) -> ScramCredential:
     problem = iterations_problem(one.iterations)
     if problem is None and not 0 < len(salt) <= MAX_SALT_BYTES:
         problem = f"the salt must have 1 to {MAX_SALT_BYTES} bytes"
-    if problem is None and len(salted) != mechanism.key_bytes:
-        problem = f"the salted password must have {mechanism.key_bytes} bytes"
+    if problem is None and not salted:
+        problem = "the salted password is empty"
     if problem is not None:
         raise KafkaError(E.UNACCEPTABLE_CREDENTIAL, problem)
     return ScramCredential.of_salted_password(mechanism, salt, salted, one.iterations)

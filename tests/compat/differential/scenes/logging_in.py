@@ -69,16 +69,31 @@ def _prove(password: str) -> ScramClient:
     return ScramClient(SCRAM_SHA_256, "scrammer", derive, _NONCE)
 
 
-def _add_scrammer(s: Scene) -> None:
+def _upsert(name: str, salted: bytes) -> AlterUserScramCredentialsRequest:
     upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
-        name="scrammer",
+        name=name,
         mechanism=SCRAM_SHA_256.number,
         iterations=4096,
         salt=SALT,
-        salted_password=SCRAM_SHA_256.salted_password("pencil", SALT, 4096),
+        salted_password=salted,
     )
-    answer = s.peer.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0)
+    return AlterUserScramCredentialsRequest(upsertions=[upsertion])
+
+
+def _add_scrammer(s: Scene) -> None:
+    salted = SCRAM_SHA_256.salted_password("pencil", SALT, 4096)
+    answer = s.peer.call(_upsert("scrammer", salted), 0)
     assert answer.results[0].error_code == 0, answer
+
+
+@scene
+def passwords_salted_to_any_length(s: Scene) -> None:
+    for length in (1, 18, 31, 32, 33, 64, 100):
+        s.ask(f"{length} bytes", _upsert("salted", bytes(length)))
+    deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion(
+        name="salted", mechanism=SCRAM_SHA_256.number
+    )
+    s.ask("deleted", AlterUserScramCredentialsRequest(deletions=[deletion]))
 
 
 @scene
