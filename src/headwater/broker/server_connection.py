@@ -20,7 +20,7 @@ from headwater.broker.pending_response import PendingResponse
 from headwater.broker.session_end import SessionEnd
 from headwater.log.slices import PLAIN_SOCKET, PlainSocket, SliceStream
 from headwater.seams.files import Buffer
-from headwater.security.principals import ANONYMOUS, Principal
+from headwater.security.principals import ANONYMOUS, BROKER, Principal
 from headwater.security.sasl_session import SaslSession
 from headwater.transport.frame_protocol import FIRST_BUFFER, UNLIMITED, FrameProtocol
 from headwater.transport.memory import MemoryBudget
@@ -42,6 +42,9 @@ MAX_POLLS = 2
 PIECE = 1024 * 1024
 SMALL_PIECE = 64 * 1024
 """Bytes read from the disk at a time for one client, and while memory is short."""
+ENVELOPE_ROOM = 256 * 1024
+"""How much larger a broker's frame may be than a client's, which it forwards with the name of its user.
+No certificate that OpenSSL takes has a longer subject, even escaped."""
 WORTH_COUNTING = 64 * 1024
 """Smaller responses do not count in the memory budget: the transport sends them at once."""
 
@@ -187,7 +190,8 @@ class ServerConnection(FrameProtocol):
     def authenticated_as(self, principal: Principal) -> None:
         """Serve the peer as `principal`; what was looked up for another one is dropped."""
         self.session_end.clear()
-        self.max_frame = self.context.settings.socket_request_max_bytes
+        most = self.context.settings.socket_request_max_bytes
+        self.max_frame = most + ENVELOPE_ROOM if principal.kind == BROKER else most
         if self.memory is self.context.memory_before_login:
             self.memory.leave(self)
             self.memory = self.context.memory

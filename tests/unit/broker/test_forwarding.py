@@ -8,12 +8,14 @@ import pytest
 from headwater.broker.apis import MAX_CHANGED, SERVED
 from headwater.broker.forwarding import Forwarding
 from headwater.broker.handlers.envelope import handle_envelope
+from headwater.broker.server_connection import ENVELOPE_ROOM
 from headwater.broker.turns import finish
 from headwater.errors import E, KafkaError
-from headwater.security.principals import ANONYMOUS
+from headwater.security.principals import ANONYMOUS, BROKER, Principal
 from headwater.wire import framing
 from headwater.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from headwater.wire.messages.topics import CreateTopicsRequest
+from tests.unit.broker.live import Live
 
 
 class Peer:
@@ -106,3 +108,21 @@ def test_a_broker_applies_a_change_of_configs_before_it_answers():
     assert outcomes == []
     waiting.pop()()
     assert outcomes == [b"answer"]
+
+
+def test_the_largest_request_of_a_client_fits_into_an_envelope(tmp_path):
+    """Else the controller would break the connection that the requests of all clients share."""
+    largest = 1_000_000
+    with Live(tmp_path, {"socket.request.max.bytes": str(largest)}) as live:
+        with live.client() as broker:
+            live.log_in(broker, Principal(BROKER, "2"))
+            start = b"".join(framing.request(7, 1, "c", CreateTopicsRequest()))[4:]
+            envelope = EnvelopeRequest(
+                request_data=start + bytes(largest - len(start)),
+                request_principal=b"User:" + b"x" * (ENVELOPE_ROOM - 1000),
+                client_host_address=b"127.0.0.1",
+            )
+            assert broker.ask(envelope, EnvelopeResponse, 0).response_data is not None
+        with live.client() as client:
+            client.send_bytes((largest + 1).to_bytes(4))
+            assert client.is_closed()
