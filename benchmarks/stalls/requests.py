@@ -22,28 +22,31 @@ def served() -> Iterator[Api]:
         yield api
 
 
-def largest(api: Api, size: int) -> bytes:
-    """A whole request of about `size` bytes in the newest version."""
+def largest(api: Api, size: int, *, inner: int = 1) -> bytes:
+    """A whole request of about `size` bytes in the newest version.
+
+    The lists inside of lists have `inner` elements: without any, an element costs the fewest bytes.
+    """
     version = api.served.highest
     low, high = 1, 2
-    while len(_frame(api, version, high)) < size and high < size:
+    while len(_frame(api, version, high, inner)) < size and high < size:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        if len(_frame(api, version, middle)) > size:
+        if len(_frame(api, version, middle, inner)) > size:
             high = middle
         else:
             low = middle
-    return _frame(api, version, low)
+    return _frame(api, version, low, inner)
 
 
-def _frame(api: Api, version: int, count: int) -> bytes:
-    message = _filled(api.request, version, count)
+def _frame(api: Api, version: int, count: int, inner: int) -> bytes:
+    message = _filled(api.request, version, count, inner)
     return b"".join(framing.request(version, 1, "stalls", message))
 
 
-def _filled(struct: type[Struct], version: int, count: int, number: int = 0) -> Struct:
-    """A struct whose lists have `count` elements, with lists of one element inside."""
+def _filled(struct: type[Struct], version: int, count: int, inner: int, number: int = 0) -> Struct:
+    """A struct whose lists have `count` elements, with lists of `inner` elements inside."""
     values: dict[str, Any] = {}
     for field in struct.__schema__.fields:
         if not field.versions.holds(version):
@@ -52,7 +55,7 @@ def _filled(struct: type[Struct], version: int, count: int, number: int = 0) -> 
         if field.name == "acks":
             values[field.name] = 1  # without, there is no answer
         elif isinstance(kind, Array):
-            values[field.name] = [_value(kind.of, version, n) for n in range(count)]
+            values[field.name] = [_value(kind.of, version, inner, n) for n in range(count)]
         elif isinstance(kind, Sized) and kind.name == "string":
             values[field.name] = f"n{number}"
         elif isinstance(kind, Sized) and kind.name == "records":
@@ -60,9 +63,9 @@ def _filled(struct: type[Struct], version: int, count: int, number: int = 0) -> 
     return struct(**values)
 
 
-def _value(kind: Fixed | Sized | Nested, version: int, number: int) -> Any:
+def _value(kind: Fixed | Sized | Nested, version: int, inner: int, number: int) -> Any:
     if isinstance(kind, Nested):
-        return _filled(kind.struct, version, 1, number)
+        return _filled(kind.struct, version, inner, inner, number)
     if isinstance(kind, Sized):
         return f"n{number}" if kind.name == "string" else b"x"
     return number.to_bytes(kind.size, "big") if kind.code.endswith("s") else number % 100

@@ -98,13 +98,14 @@ class Rounds:
             self.most = max(self.most, self._count)
 
 
+@pytest.mark.parametrize("inner", [1, 0])
 @pytest.mark.parametrize(
     "api", [api for api in served() if api.name not in AT_ONCE], ids=lambda api: api.name
 )
-def test_no_round_of_the_loop_handles_more_than_some_elements(live, api, monkeypatch):
+def test_no_round_of_the_loop_handles_more_than_some_elements(live, api, inner, monkeypatch):
     monkeypatch.setattr(turns, "ELEMENTS_A_TURN", ELEMENTS)
     monkeypatch.setattr(groups, "ELEMENTS_A_TURN", ELEMENTS)
-    frame, rounds = largest(api, SIZE), Rounds()
+    frame, rounds = largest(api, SIZE, inner=inner), Rounds()
     live.on_loop(rounds.start)
     try:
         with Connection(live.port) as client:

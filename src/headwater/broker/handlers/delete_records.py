@@ -55,6 +55,7 @@ class _Deletion:
         """Start with one topic; a partition is watched before it is checked."""
         answer = DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name)
         self.response.topics.append(answer)
+        yield
         for wanted in topic.partitions:
             mark = _LowWatermark(partition_index=wanted.partition_index, low_watermark=-1)
             answer.partitions.append(mark)

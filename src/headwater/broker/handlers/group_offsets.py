@@ -102,6 +102,7 @@ def handle_offset_commit(
     errors: list[E] = []
     for topic in body.topics:
         found = topics.find(topic.name, topic.topic_id)
+        yield
         for partition in topic.partitions:
             error = topics.refuse_partition(found, partition.partition_index)
             errors.append(error)
@@ -448,6 +449,7 @@ def handle_offset_delete(
     errors: list[E] = []
     for topic in body.topics:
         found = topics.find(topic.name)
+        yield
         for partition in topic.partitions:
             error = topics.refuse_partition(found, partition.partition_index)
             errors.append(error)

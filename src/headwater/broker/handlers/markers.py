@@ -7,11 +7,12 @@ offsets visible or drops them.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import repeat
 from typing import NamedTuple
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
-from headwater.broker.turns import Steps
+from headwater.broker.turns import Steps, each
 from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS
 from headwater.records.control import Marker, build_marker
@@ -52,18 +53,13 @@ def _refused(body: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     def row(index: int) -> _Result:
         return _Result(partition_index=index, error_code=CLUSTER_ACTION.refusal)
 
-    return WriteTxnMarkersResponse(
-        markers=[
-            _MarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    _TopicResult(name=it.name, partitions=[row(at) for at in it.partition_indexes])
-                    for it in marker.topics
-                ],
-            )
-            for marker in body.markers
-        ]
-    )
+    def of_topic(topic: WriteTxnMarkersRequest.WritableTxnMarkerTopic) -> _TopicResult:
+        return _TopicResult(name=topic.name, partitions=each(topic.partition_indexes, row))
+
+    def of_marker(marker: WriteTxnMarkersRequest.WritableTxnMarker) -> _MarkerResult:
+        return _MarkerResult(producer_id=marker.producer_id, topics=each(marker.topics, of_topic))
+
+    return WriteTxnMarkersResponse(markers=each(body.markers, of_marker))
 
 
 class _LocalCoordinator:
@@ -110,16 +106,17 @@ class _Call:
             )
             batch = build_marker(marker, self._context.clock.wall_ms())
             ending = _Ending(marker, batch, one.transaction_version)
+            yield from repeat(None, STEPS_PER_MARKER)
             for topic in one.topics:
                 rows = _TopicResult(name=topic.name)
                 result.topics.append(rows)
+                yield
                 for index in topic.partition_indexes:
                     row = _Result(partition_index=index, error_code=E.REQUEST_TIMED_OUT)
                     rows.partitions.append(row)
                     self._missing += 1
                     self._append(ending, topic.name, index, partial(self._ended, row))
-                    for _ in range(STEPS_PER_MARKER):
-                        yield
+                    yield from repeat(None, STEPS_PER_MARKER)
         self._ended(_Result(), E.NONE)
         if not self.answered:
             context = self._context
@@ -159,7 +156,7 @@ class _Call:
 
 
 STEPS_PER_MARKER = 8
-"""A marker takes as long as this many elements of other requests."""
+"""To build a marker, and to append it, takes as long as this many elements of other requests."""
 
 
 def _replied(ended: Callable[[E], None], answer: object) -> None:
