@@ -20,6 +20,7 @@ from headwater.config.keys import (
     LONG,
     STRING,
     ConfigError,
+    Key,
     Value,
     key,
     nearest,
@@ -80,7 +81,7 @@ class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
         chosen = cls._by_key(asked)
         for key_name, given in chosen.items():
             row = cls.KEYS[key_name]
-            text = _text(key_name, given)
+            text = _text(row, given)
             if key_name == "bootstrap.servers":
                 text = ",".join(dict.fromkeys(part.strip() for part in text.split(",")))
             values[key_name] = row.parse(text)
@@ -192,7 +193,7 @@ class ClientSettings(ConnectingKeys, ClientTlsKeys, ClientSaslKeys):
         return self.profile.name if self.profile else ""
 
 
-def _text(name: str, value: Any) -> str:
+def _text(row: Key, value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -201,7 +202,8 @@ def _text(name: str, value: Any) -> str:
         return str(value)
     if isinstance(value, Sequence) and all(isinstance(part, str) for part in value):
         return ",".join(value)
-    raise ConfigError(f"{name} cannot be {value!r}: it takes text, a number or true and false")
+    shown = f"[hidden] of type {type(value).__name__}" if row.sensitive else repr(value)
+    raise ConfigError(f"{row.name} cannot be {shown}: it takes text, a number or true and false")
 
 
 class AdminSettings(ClientSettings):

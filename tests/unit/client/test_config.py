@@ -164,6 +164,14 @@ def test_secrets_are_not_explained() -> None:
     assert "ssl.key.password=[hidden]" in shown
 
 
+@pytest.mark.parametrize("name", [n for n, row in AdminSettings.KEYS.items() if row.sensitive])
+@pytest.mark.parametrize("value", [b"hunter2", {"hunter2": 1}, [b"hunter2"]], ids=type)
+def test_a_secret_of_the_wrong_type_is_not_shown(name, value) -> None:
+    with pytest.raises(ConfigError, match=f"{name} cannot be .hidden. of type") as wrong:
+        AdminSettings.of({"bootstrap_servers": "h:1", name.replace(".", "_"): value})
+    assert "hunter2" not in str(wrong.value)
+
+
 @pytest.mark.parametrize("word", ["true", "True", "false", "yes"])
 def test_a_jaas_configuration_may_name_a_delegation_token(word) -> None:
     jaas = JAAS.replace(";", f' tokenauth="{word}";')

@@ -59,4 +59,5 @@ def config_text(name: str, value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    raise TypeError(f"config {name} cannot be {value!r}: it takes text, a number or a boolean")
+    kind = type(value).__name__  # not the value: it may be a password
+    raise TypeError(f"config {name} cannot be of type {kind}: it takes text, a number or a boolean")
