@@ -285,13 +285,7 @@ class ClientQuotas:
         While its client is in debt, a strict request is refused (KIP-599); others are throttled.
         """
         connection = request.connection
-        principal = connection.principal
-        if principal.kind == BROKER:
-            return
-        bucket = self._bucket(
-            CONTROLLER_MUTATION_RATE, principal.name, request.client_id or "",
-            burst_s=MUTATION_BURST_S,
-        )  # fmt: skip
+        bucket = None if connection.principal.kind == BROKER else self._bucket_of_changes(request)
         if bucket is None:
             return
         now_us = self._clock.monotonic_us()
@@ -309,6 +303,20 @@ class ClientQuotas:
             if isinstance(connection, ServerConnection):  # others are clients of another broker
                 connection.hold()
                 self._wait(connection, bucket, wait_us)
+
+    def mute_for_changes(self, request: "Request", wait_ms: int) -> None:
+        """Have a client wait for changes that the controller, another broker, has counted."""
+        bucket = self._bucket_of_changes(request)
+        if bucket is not None:
+            bucket.wait_us(self._clock.monotonic_us())  # refills it
+            owed = bucket.left + bucket.rate * wait_ms / 1000
+            self.spend(request.connection, bucket, max(0.0, owed))
+
+    def _bucket_of_changes(self, request: "Request") -> QuotaBucket | None:
+        return self._bucket(
+            CONTROLLER_MUTATION_RATE, request.connection.principal.name, request.client_id or "",
+            burst_s=MUTATION_BURST_S,
+        )  # fmt: skip
 
     # -- waiting
 

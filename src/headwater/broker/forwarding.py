@@ -17,6 +17,8 @@ from headwater.broker.request import Request
 from headwater.controller.commands import TopicCreation, TopicOutcome
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import NO_LEADER
+from headwater.security.quotas import QuotaKind
+from headwater.wire.framing import read_response_header
 from headwater.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from headwater.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 
@@ -56,13 +58,25 @@ class Forwarding:
             peer.hold_bytes(-len(frame))
             if not isinstance(result, EnvelopeResponse) or result.response_data is None:
                 serve_here()
-            elif request.row.applied_first:
+                return
+            self._mute_throttled(request, result.response_data)
+            if request.row.applied_first:
                 self._context.configs.catch_up(partial(request.reply_bytes, result.response_data))
             else:
                 request.reply_bytes(result.response_data)
 
         peer.hold_bytes(len(frame))  # a controller that does not answer must not fill the memory
         _Attempts(self, envelope, answered).go()
+
+    def _mute_throttled(self, request: Request, response: bytes) -> None:
+        """Read nothing from a client for as long as the controller tells it to wait."""
+        quotas, row = self._context.quotas, request.row
+        if quotas is None or row.quota is not QuotaKind.CONTROLLER_MUTATION:
+            return
+        _, at = read_response_header(response, row.api.key, request.version)
+        wait_ms = int.from_bytes(response[at : at + 4])  # the first field in all of their versions
+        if wait_ms:
+            quotas.mute_for_changes(request, wait_ms)
 
     def create_topics(
         self, topics: Sequence[TopicCreation], reply: Callable[[list[TopicOutcome]], None]

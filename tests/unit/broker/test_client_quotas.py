@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +23,7 @@ from headwater.security.quotas import DEFAULT, QuotaEntity
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.messages.fetch import FetchResponse
 from headwater.wire.messages.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.produce import ProduceResponse
 from headwater.wire.messages.topics import (
     CreateTopicsRequest,
@@ -293,6 +295,52 @@ def test_changes_of_topics_beyond_the_quota_are_refused_or_throttled(live, clock
         clock.now_us += 2_001_000
         live.on_loop(live.context.client_quotas._release_all)
         assert client.answer(DeleteTopicsResponse, 6).responses[0].error_code == 0
+
+
+def test_a_client_waits_for_changes_that_another_broker_counted(live, clock, quotas):
+    quotas(controller_mutation_rate=1.0)
+    waiting = live.context.client_quotas._queues
+    with live.client() as client:
+        create(client, 7, "forwarded")
+
+        def mute():
+            [peer] = live.context.connection_quotas.open
+            request = SimpleNamespace(connection=peer, client_id="test")
+            live.context.client_quotas.mute_for_changes(request, 5000)
+            [bucket] = waiting
+            return peer.held, bucket.wait_us(clock.now_us)
+
+        held, wait_us = live.on_loop(mute)
+        assert held
+        assert abs(wait_us - 5_000_000) < 1000
+        quotas()  # a debt ends with its quota
+        until(lambda: create(client, 7, "forwarded")[0] == E.TOPIC_ALREADY_EXISTS)
+
+
+def test_topics_made_on_demand_count_as_those_that_are_asked_for(
+    live, clock, quotas, monkeypatch
+):
+    monkeypatch.setitem(vars(live.context.settings), "auto_create_topics_enable", True)
+    quotas(controller_mutation_rate=1.0)
+
+    def missing(client, *names):
+        topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
+        answer = client.ask(request, MetadataResponse, 9)
+        return [topic.name for topic in answer.topics if topic.error_code]
+
+    names = [f"on-demand-{number}" for number in range(20)]
+    with live.client() as client:
+        assert missing(client, *names) == names
+        live.on_loop(live.context.client_quotas._release_all)
+    made = 12  # eleven seconds of the rate are saved up; the last one makes the debt
+    for _ in range(3):
+        with live.client() as client:
+            until(lambda client=client: set(missing(client, *names)) == set(names[made:]))
+    clock.now_us += 1_100_000
+    with live.client() as client:
+        missing(client, names[made])
+        until(lambda: not missing(client, names[made]))
 
 
 def test_an_address_opens_connections_no_faster_than_its_quota(live, clock, quotas):

@@ -14,7 +14,7 @@ from headwater.errors import E, KafkaError
 from headwater.security.principals import ANONYMOUS, BROKER, Principal
 from headwater.wire import framing
 from headwater.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from headwater.wire.messages.topics import CreateTopicsRequest
+from headwater.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from tests.unit.broker.live import Live
 
 
@@ -48,6 +48,7 @@ def context_of(peer):
         clock=SimpleNamespace(monotonic_ms=lambda: 0),
         controller=SimpleNamespace(active=False, controller_id=2),
         peers=SimpleNamespace(open=lambda broker_id, purpose: peer),
+        quotas=None,
     )
 
 
@@ -126,3 +127,20 @@ def test_the_largest_request_of_a_client_fits_into_an_envelope(tmp_path):
         with live.client() as client:
             client.send_bytes((largest + 1).to_bytes(4))
             assert client.is_closed()
+
+
+@pytest.mark.parametrize("version", [4, 7])
+def test_a_client_is_muted_for_as_long_as_the_controller_tells_it_to_wait(version):
+    peer, muted, answers = Peer(), [], []
+    row, context = SERVED[19], context_of(peer)
+    context.quotas = SimpleNamespace(mute_for_changes=lambda *told: muted.append(told))
+    request = SimpleNamespace(
+        connection=Client(), row=row, version=version, reply_bytes=answers.append
+    )
+    for wait_ms in (0, 2001):
+        Forwarding(context).forward(request, b"ask", list)
+        response = CreateTopicsResponse(throttle_time_ms=wait_ms)
+        data = b"".join(framing.response(7, version, response))[4:]
+        peer.reply(EnvelopeResponse(response_data=data))
+    assert muted == [(request, 2001)]
+    assert len(answers) == 2

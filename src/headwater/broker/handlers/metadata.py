@@ -8,7 +8,7 @@ from headwater.broker.handlers.cluster import cluster_operations
 from headwater.broker.metadata_cache import PartitionInfo, TopicInfo
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
-from headwater.errors import E
+from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID, Uuid, topic_name_problem
 from headwater.security.acls import AclResourceType
 from headwater.security.rights import CREATE_ON_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
@@ -172,10 +172,22 @@ def _missing(context: Context, request: Request, body: MetadataRequest, name: st
             return _Topic(
                 error_code=CREATE_TOPIC.refusal, name=name, is_internal=name in INTERNAL_TOPICS
             )
-        context.create_topic_on_demand(name)
+        if _quota_allows_one_more(context, request):
+            context.create_topic_on_demand(name)
     return _Topic(
         error_code=E.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=name in INTERNAL_TOPICS
     )
+
+
+def _quota_allows_one_more(context: Context, request: Request) -> bool:
+    """Count a topic that is about to be created; False if the client has to ask again later."""
+    if context.quotas is None:
+        return True
+    try:
+        context.quotas.change_topics(request, context.settings.num_partitions, strict=True)
+    except KafkaError:
+        return False
+    return True
 
 
 def _partition(
