@@ -17,6 +17,7 @@ from headwater.broker.client_quotas import (
 )
 from headwater.broker.listening import ListenerSecurity
 from headwater.errors import E
+from headwater.log.slices import FileSlice
 from headwater.seams.clock import SystemClock
 from headwater.security.quota_buckets import BURST_S
 from headwater.security.quotas import DEFAULT, QuotaEntity
@@ -297,6 +298,29 @@ def test_changes_of_topics_beyond_the_quota_are_refused_or_throttled(live, clock
         assert client.answer(DeleteTopicsResponse, 6).responses[0].error_code == 0
 
 
+def test_fetches_that_read_the_disk_at_the_same_time_share_the_quota(
+    live, topic, clock, quotas, monkeypatch
+):
+    with live.client() as client:
+        for _ in range(4):
+            produced(client, topic, batch(bytes(50_000)))
+    quotas(consumer_byte_rate=100_000)
+    monkeypatch.setattr(FileSlice, "bytes_for", lambda *_: None)  # nothing is in the page cache
+    off_loop, waiting = live.context.off_loop, []
+    live.on_loop(lambda: setattr(live.context, "off_loop", lambda *call: waiting.append(call)))
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(live.client()) for _ in range(4)]
+        for offset, client in enumerate(clients):
+            client.send(fetch_request({(topic, 0): offset}), 12)
+        until(lambda: len(waiting) == len(clients))
+        live.on_loop(lambda: setattr(live.context, "off_loop", off_loop))
+        live.on_loop(lambda: [off_loop(*call) for call in waiting])
+        answers = [client.answer(FetchResponse, 12) for client in clients]
+    got = [one.responses[0].partitions[0].records for one in answers]
+    assert sum(map(bool, got)) == 1
+    assert all(one.throttle_time_ms for one in answers)
+
+
 def test_a_client_waits_for_changes_that_another_broker_counted(live, clock, quotas):
     quotas(controller_mutation_rate=1.0)
     waiting = live.context.client_quotas._queues
@@ -317,9 +341,7 @@ def test_a_client_waits_for_changes_that_another_broker_counted(live, clock, quo
         until(lambda: create(client, 7, "forwarded")[0] == E.TOPIC_ALREADY_EXISTS)
 
 
-def test_topics_made_on_demand_count_as_those_that_are_asked_for(
-    live, clock, quotas, monkeypatch
-):
+def test_topics_made_on_demand_count_as_those_that_are_asked_for(live, clock, quotas, monkeypatch):
     monkeypatch.setitem(vars(live.context.settings), "auto_create_topics_enable", True)
     quotas(controller_mutation_rate=1.0)
 

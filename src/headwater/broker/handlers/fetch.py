@@ -413,6 +413,7 @@ class _Fetch:
                 else:
                     part.records = outcome
                     slices[rank].note_cold()
+            withhold(self._throttle, self.parts)
             if len(self.parts) > LONG:
                 self.request.reply_in_turns(self._response_in_turns())
             else:

@@ -55,10 +55,10 @@ def most_bytes(throttle: FetchThrottle | None, wanted: int, allowed: int) -> int
 
 
 def withhold(throttle: FetchThrottle | None, parts: list[Part]) -> None:
-    """Drop what was found if the client has used up its quota in the meantime."""
+    """Drop what was found and read, if the client has used up its quota in the meantime."""
     if throttle is not None and throttle.withholds_all():
         for part in parts:
-            part.found = None
+            part.found = part.records = None
 
 
 class FollowerThrottle:
