@@ -9,6 +9,7 @@ buffers. Replication and control requests have no quota.
 import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping
+from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,8 @@ RELEASED_AT_ONCE = 4
 RELEASED_BYTES = 8 * 1024
 """A connection that waits with more bytes of requests ends the round: no other is released with it."""
 MOST_MS = 2**31 - 1
+LONGEST_NAME = 256
+"""The characters of a client id that are remembered, with a hash of a longer one."""
 
 _CLIENT_ID_AT = 8
 _US_PER_PERCENT = 10_000
@@ -133,6 +136,7 @@ class ClientQuotas:
         self._buckets = QuotaBuckets()
         self._addresses = QuotaBuckets()
         self._queues: dict[QuotaBucket, _Queue] = {}
+        self._queues_of: dict[ServerConnection, dict[_Queue, None]] = {}
         self._releasing: dict[ServerConnection, int] = {}
         # The connection whose request is being handled, and since when.
         self._timed: ServerConnection | None = None
@@ -227,7 +231,7 @@ class ClientQuotas:
         limit = self.table.limit(key, user, client_id)
         if limit is None:
             return None
-        owner = BucketOwner(key, limit.user, limit.client_id)
+        owner = BucketOwner(key, limit.user, _short(limit.client_id))
         return self._buckets.get(owner, limit.rate * units, self._clock.monotonic_us(), **burst)
 
     def spend(self, connection: ServerConnection, bucket: QuotaBucket, amount: float) -> int:
@@ -339,6 +343,7 @@ class ClientQuotas:
         if queue is None:
             queue = self._queues[bucket] = _Queue(bucket)
         queue.waiters[connection] = queue.waiters.get(connection, 0) + 1
+        self._queues_of.setdefault(connection, {})[queue] = None
         if queue.timer is None:
             self._wake_later(queue, wait_us)
 
@@ -355,6 +360,7 @@ class ClientQuotas:
             return
         if queue.waiters:
             connection = next(iter(queue.waiters))
+            self._leave(queue, connection)
             _release(connection, queue.waiters.pop(connection))
         if queue.waiters:
             queue.timer = asyncio.get_running_loop().call_soon(self._wake, queue)
@@ -370,6 +376,7 @@ class ClientQuotas:
             for connection, holds in queue.waiters.items():
                 self._releasing[connection] = self._releasing.get(connection, 0) + holds
         self._queues.clear()
+        self._queues_of.clear()
         if idle and self._releasing:
             self._release_some()
 
@@ -386,12 +393,25 @@ class ClientQuotas:
     def connection_lost(self, connection: ServerConnection) -> None:
         """Forget a connection that waited."""
         self._releasing.pop(connection, None)
-        for queue in self._queues.values():
+        for queue in self._queues_of.pop(connection, ()):
             queue.waiters.pop(connection, None)
+
+    def _leave(self, queue: _Queue, connection: ServerConnection) -> None:
+        others = self._queues_of[connection]
+        del others[queue]
+        if not others:
+            del self._queues_of[connection]
 
     def throttled(self) -> list[QuotaBucket]:
         """Return the buckets that have made clients wait."""
         return self._buckets.throttled()
+
+
+def _short(name: str | None) -> str | None:
+    """Return what tells a client id from others: clients make up thousands of long ones."""
+    if name is None or len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}...{sha256(name.encode()).hexdigest()}"
 
 
 def _milliseconds(wait_us: int) -> int:

@@ -51,6 +51,7 @@ def quotas(live):
         set_(entity)
     assert live.context.quotas is None
     assert live.on_loop(lambda: live.context.client_quotas._queues) == {}
+    assert live.on_loop(lambda: live.context.client_quotas._queues_of) == {}
 
 
 def produced(client, topic, records, acks=-1):
@@ -296,6 +297,36 @@ def test_changes_of_topics_beyond_the_quota_are_refused_or_throttled(live, clock
         clock.now_us += 2_001_000
         live.on_loop(live.context.client_quotas._release_all)
         assert client.answer(DeleteTopicsResponse, 6).responses[0].error_code == 0
+
+
+def test_a_connection_that_is_lost_is_looked_for_where_it_waited(live, topic, quotas):
+    """And not in the queues of all clients: thousands of connections may be lost at once."""
+    quotas(QuotaEntity(client_id=DEFAULT), producer_byte_rate=1000)
+    many = 5
+    with contextlib.ExitStack() as stack:
+        for number in range(many):
+            client = stack.enter_context(live.client())
+            client.send(produce_request(topic, batch(bytes(60_000))), 9, f"client-{number}")
+        limits = live.context.client_quotas
+        until(lambda: live.on_loop(lambda: len(limits._queues)) == many)
+        queues = live.on_loop(lambda: list(map(len, limits._queues_of.values())))
+        assert queues == [1] * many
+        live.on_loop(lambda: [peer.abort() for peer in list(limits._queues_of)])
+    until(lambda: not live.on_loop(lambda: limits._queues_of))
+    waiters = live.on_loop(lambda: [queue.waiters for queue in limits._queues.values()])
+    assert waiters == [{}] * many
+
+
+def test_long_client_ids_take_no_more_memory_and_have_a_bucket_each(live, quotas):
+    quotas(QuotaEntity(client_id=DEFAULT), request_percentage=100.0)
+    names = ["é" * 16_000 + end for end in ("one", "two", "one")]
+    with live.client() as client:
+        for name in names:
+            client.send(ApiVersionsRequest(), 0, name)
+            client.answer(ApiVersionsResponse, 0)
+    owners = live.on_loop(lambda: list(live.context.client_quotas._buckets._by_owner))
+    assert len(owners) == len({owner.client_id for owner in owners}) == 2
+    assert all(len(owner.client_id) < 512 for owner in owners)
 
 
 def test_fetches_that_read_the_disk_at_the_same_time_share_the_quota(
