@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import NoReturn
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -191,7 +190,8 @@ class HttpEndpoint:
         allowed = self._options.origins
         if "*" in allowed or origin in allowed:
             return True
-        return origin != "null" and urlsplit(origin).netloc == request.headers.get("host")
+        own = origin.partition("://")[2]
+        return own != "" and own == request.headers.get("host")
 
 
 _PREFLIGHT = {
