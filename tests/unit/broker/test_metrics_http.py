@@ -138,6 +138,18 @@ def test_silent_connections_make_room_for_those_that_ask(live):
             peer.close()
 
 
+def test_answered_connections_that_stay_make_room_for_others(live):
+    stay = []
+    try:
+        for _ in range(2 * server.MAX_CONNECTIONS):
+            stay.append(socket.create_connection(address(live), timeout=WAIT_S))
+            stay[-1].sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+            assert read_all(stay[-1]).startswith(b"HTTP/1.1 200")
+    finally:
+        for peer in stay:
+            peer.close()
+
+
 def test_many_at_once_share_the_work(live, topic):
     peers = [socket.create_connection(address(live), timeout=WAIT_S) for _ in range(20)]
     for peer in peers:

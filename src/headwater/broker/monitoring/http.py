@@ -63,13 +63,13 @@ class MetricsServer:
     # -- what connections call
 
     def admit(self, connection: "HttpConnection") -> bool:
-        """Count a connection; one that has not asked for anything makes room for it."""
+        """Count a connection; one that asks for nothing, or nothing more, makes room for it."""
         if len(self._open) >= MAX_CONNECTIONS:
-            silent = next((one for one in self._open if not one.asked), None)
-            if silent is None:
+            idle = next((one for one in self._open if one.idle), None)
+            if idle is None:
                 return False
-            silent.abort()
-            self._open.pop(silent, None)
+            idle.abort()
+            self._open.pop(idle, None)
         self._open[connection] = None
         return True
 
@@ -123,6 +123,13 @@ class HttpConnection(asyncio.Protocol):
         self._peer_is_done = False
         self._transport: asyncio.Transport | None = None
         self._timer: Timer | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether the peer has not asked yet, or its whole answer is on the way."""
+        if self._answered and self._transport is not None:
+            return self._transport.get_write_buffer_size() == 0
+        return not self.asked
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit the peer for a limited time."""
