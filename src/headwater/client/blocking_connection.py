@@ -20,6 +20,7 @@ from headwater.config.client_sasl import Credentials
 from headwater.config.tls import TlsSettings
 from headwater.errors import E
 from headwater.seams.clock import SystemClock
+from headwater.seams.network import no_address_is_oserror
 from headwater.transport.tls import cached_client_context
 from headwater.transport.wrong_protocol import is_alert, tls_needed
 from headwater.wire import codec
@@ -212,7 +213,8 @@ class BlockingConnection:
 
 
 def _connected(host: str, port: int, timeout_s: float, tls: TlsSettings | None) -> socket.socket:
-    plain = socket.create_connection((host, port), timeout_s)
+    with no_address_is_oserror(host, port):
+        plain = socket.create_connection((host, port), timeout_s)
     context = cached_client_context(tls)
     if context is None:
         return plain

@@ -4,7 +4,8 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from headwater.seams.accepting import Acceptor, TcpListener
@@ -43,6 +44,17 @@ class Network(Protocol):
         """Open a connection, with TLS if a context is given; OSError if nothing listens there."""
 
 
+@contextmanager
+def no_address_is_oserror(host: str, port: int) -> Iterator[None]:
+    """Raise an OSError for what cannot be an address: a broker may advertise anything."""
+    try:
+        yield
+    except OSError:
+        raise  # certificates that do not fit are a ValueError, too
+    except (ValueError, OverflowError) as problem:
+        raise OSError(f"{host[:256]!r}, port {port}, is not an address: {problem}") from None
+
+
 class TcpNetwork:
     """TCP over the running event loop."""
 
@@ -69,7 +81,8 @@ class TcpNetwork:
         if tls is not None:
             secure = {"ssl": tls, "server_hostname": host, "ssl_shutdown_timeout": 2.0}
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(factory, host, port, **secure)
+        with no_address_is_oserror(host, port):
+            transport, _ = await loop.create_connection(factory, host, port, **secure)
         stream = transport.get_extra_info("socket")
         if stream is not None:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
