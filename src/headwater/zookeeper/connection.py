@@ -95,6 +95,11 @@ class StoreConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def close_if_silent(self) -> None:
+        """Close the connection of a peer that has not asked for a session."""
+        if self._connect is None:
+            self.close()
+
     def pause_writing(self) -> None:
         """Take no more requests: the client does not read its responses."""
         self._unread = True

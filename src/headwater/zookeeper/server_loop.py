@@ -19,6 +19,8 @@ from headwater.zookeeper.sessions import TICK_MS, SessionDeadlines, negotiated
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
+FIRST_FRAME_S = 10.0
+"""How long a peer may take to ask for a session, as in ZooKeeper: each holds a descriptor."""
 VERSION = "Zookeeper version: 3.9.0-headwater"
 
 
@@ -66,6 +68,7 @@ class StoreServer:
     def _connection(self) -> StoreConnection:
         connection = StoreConnection(self)
         self._connections.add(connection)
+        self._call_later(FIRST_FRAME_S, connection.close_if_silent)
         return connection
 
     # -- for connections

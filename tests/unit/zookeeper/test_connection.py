@@ -15,7 +15,7 @@ from headwater.zookeeper.connection import (
     StoreConnection,
 )
 from headwater.zookeeper.messages import MAX_MULTI_OPERATIONS, Code
-from headwater.zookeeper.server_loop import StoreServer
+from headwater.zookeeper.server_loop import FIRST_FRAME_S, StoreServer
 from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles
 
 
@@ -81,6 +81,22 @@ def connected(loop):
     connection, stream = StoreConnection(server), Stream()
     connection.connection_made(stream)
     return engine, connection, stream
+
+
+def test_a_peer_that_asks_for_no_session_is_disconnected(loop):
+    engine = StoreEngine(MemoryFiles(), "/store", loop.call_soon, loop.off_loop, loop)
+    later = []
+    server = StoreServer(engine, None, loop, Passwords(), lambda *call: later.append(call))
+    closed = []
+    for received in (b"", CONNECT[:-1], CONNECT):
+        connection, stream = server._connection(), Stream()
+        connection.connection_made(stream)
+        connection.data_received(received)
+        after_s, call = later.pop()
+        assert after_s == FIRST_FRAME_S
+        call()
+        closed.append(stream.closed)
+    assert closed == [True, True, False]
 
 
 def test_a_request_sent_behind_the_first_frame_waits_for_the_session(loop, connected):
