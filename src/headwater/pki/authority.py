@@ -96,12 +96,21 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write_file(path: Path, text: str, mode: int) -> None:
-    """Write a file of this mode; a crash leaves the old one or the new one."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    fresh.touch(mode=mode, exist_ok=False)
-    fresh.write_text(text)
-    fresh.replace(path)
+    """Write a file of this mode; a crash leaves the old one or the new one.
+
+    The text goes into the file that is made here, whatever others put in its place meanwhile.
+    """
+    fresh = tempfile.NamedTemporaryFile(  # noqa: SIM115 - it is moved, or removed here
+        "w", dir=path.parent, prefix=f".{path.name}.", delete=False
+    )
+    try:
+        with fresh:
+            os.fchmod(fresh.fileno(), mode)
+            fresh.write(text)
+        Path(fresh.name).replace(path)
+    except BaseException:
+        Path(fresh.name).unlink(missing_ok=True)
+        raise
 
 
 def checked_name(name: str) -> str:
