@@ -34,11 +34,19 @@ MOST_FAILURES = 10
 OnStopped: TypeAlias = Callable[[Mapping[TopicPartition, OSError]], None]
 """Called with the partitions whose folders could not be renamed, and why."""
 
+IsCurrent: TypeAlias = Callable[[], bool]
+"""Returns whether a decision is still meant for this broker: not for an earlier registration of it."""
+
+
+def _always() -> bool:
+    return True
+
 
 class _OfflinePartition(NamedTuple):
     """A partition that should be on this broker but could not be opened."""
 
     decided: LeaderAndIsr
+    is_current: IsCurrent
     why: KafkaError
     may_come_back: bool
 
@@ -117,18 +125,21 @@ class Replicas:
 
     # -- applying decisions of the controller
 
-    def apply(self, decided: LeaderAndIsr) -> E:
+    def apply(self, decided: LeaderAndIsr, is_current: IsCurrent = _always) -> E:
         """Lead or follow as the controller says; the code for its answer.
 
         While the log is being truncated, or the name belongs to a folder that is being renamed, this
-        waits, and the answer is that of any other delay.
+        waits, and the answer is that of any other delay. A decision that is not current once the wait
+        ends, or when an offline partition is tried again, is dropped: the controller has sent, or is
+        about to send, every partition to the registration of now.
         """
+        late = partial(self._apply_late, decided, is_current)
         if decided.topic_partition in self.log_dirs.retiring:
-            self._when_free(decided.topic_partition, lambda: self._apply_late(decided))
+            self._when_free(decided.topic_partition, late)
             return E.NONE
         known = self.get(*decided.topic_partition)
         if known is not None and known.following.cutting:
-            known.following.when_cut(lambda: self._apply_late(decided))
+            known.following.when_cut(late)
             return E.NONE
         if known is not None and decided.leader_epoch < known.leader_epoch:
             return E.STALE_CONTROLLER_EPOCH
@@ -137,7 +148,7 @@ class Replicas:
         try:
             replica = known or self._open(decided)
             if replica is None:
-                self._when_free(decided.topic_partition, lambda: self._apply_late(decided))
+                self._when_free(decided.topic_partition, late)
                 return E.NONE
             if decided.leader == self.node_id:
                 replica.become_leader(decided)
@@ -145,18 +156,18 @@ class Replicas:
                 replica.become_follower(decided)
         except OSError as failure:
             why = KafkaError(E.KAFKA_STORAGE_ERROR, str(failure))
-            return self._mark_offline(
-                _OfflinePartition(decided, why, may_come_back=failure.errno in PASSING)
-            )
+            comes_back = failure.errno in PASSING
+            return self._mark_offline(_OfflinePartition(decided, is_current, why, comes_back))
         except KafkaError as refused:
-            return self._mark_offline(_OfflinePartition(decided, refused, may_come_back=False))
+            return self._mark_offline(_OfflinePartition(decided, is_current, refused, False))
         offline = self._offline.pop(decided.topic_partition, None)
         if offline is not None:
             replica.mark_online(offline.why)
         return E.NONE
 
-    def _apply_late(self, decided: LeaderAndIsr) -> None:
-        self.apply(decided)
+    def _apply_late(self, decided: LeaderAndIsr, is_current: IsCurrent) -> None:
+        if is_current():
+            self.apply(decided, is_current)
 
     def _knows(self, replica: Replica, decided: LeaderAndIsr) -> bool:
         """Whether the replica already is as decided, or as decided after that.
@@ -189,11 +200,12 @@ class Replicas:
             log_dir = self.log_dirs.preferred.get(at)
             if (
                 offline.may_come_back
+                and offline.is_current()
                 and failures[log_dir] < MOST_FAILURES
                 and self._offline.get(at) is offline
             ):
                 self._offline[at] = self._offline.pop(at)
-                opened = self.apply(offline.decided) is E.NONE
+                opened = self.apply(offline.decided, offline.is_current) is E.NONE
                 failures[log_dir] += not opened
                 yield opened
 

@@ -216,6 +216,28 @@ def test_a_controller_that_is_deposed_meanwhile_opens_no_more_partitions(live, t
         control.controller_epoch -= 1
 
 
+def test_what_waited_for_a_log_is_dropped_if_the_broker_has_registered_again(live, topic):
+    """It was decided for the registration before; the controller sends every partition again."""
+    receive(live, leadership(live, topic, leader=9))
+    replica, control = live.replica(topic), live.context.control
+    epoch = replica.leader_epoch
+    cut, message = Future(), leadership(live, topic)
+
+    def begin():
+        replica.following.truncate(0, epoch, cut.set_result)
+        live.broker.parts.dispatch.receive(message, lambda _: None)
+        control.broker_epoch += 1
+
+    live.on_loop(begin)
+    try:
+        assert cut.result(WAIT_S) is None
+        assert live.on_loop(lambda: replica.leader_epoch) == epoch
+        assert code_of(receive(live, leadership(live, topic))) == 0
+        assert replica.leader_epoch == epoch + 1
+    finally:
+        control.broker_epoch -= 1
+
+
 def test_stopping_with_deletion_removes_the_files(live, topic, client):
     import pathlib
 

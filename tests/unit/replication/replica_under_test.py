@@ -172,10 +172,9 @@ class ReplicasUnderTest:
             1, self.dirs, lambda _: settings, lambda _: policy, lambda *_: False, self.host, 30_000
         )
 
-    def lead(self, topic_id=TOPIC_ID, epoch=0, is_new=True, partition=PARTITION):
-        return self.replicas.apply(
-            LeaderAndIsr(partition, topic_id, 1, epoch, epoch, (1,), (1,), is_new)
-        )
+    def lead(self, topic_id=TOPIC_ID, epoch=0, is_new=True, partition=PARTITION, **more):
+        decided = LeaderAndIsr(partition, topic_id, 1, epoch, epoch, (1,), (1,), is_new)
+        return self.replicas.apply(decided, **more)
 
     def freed(self):
         """Let file threads rename what was deleted: the names can be used again."""

@@ -266,6 +266,17 @@ def test_while_a_thread_cuts_nothing_touches_the_log_and_decisions_wait(broker, 
     assert (ends, broker.replica(), broker.host.roles[-2:]) == ([None], None, ["leads", "stopped"])
 
 
+def test_a_decision_that_is_no_longer_current_after_the_cut_is_dropped(broker, written):
+    current = [True]
+    written.following.truncate(4, EPOCH, print)
+    assert broker.lead(epoch=EPOCH + 1, is_current=lambda: current[0]) is E.NONE
+    current[0] = False
+    broker.host.run_off()
+    assert (written.is_leader, written.leader_epoch) == (False, EPOCH)
+    assert broker.lead(epoch=EPOCH + 2) is E.NONE
+    assert written.is_leader
+
+
 def test_a_flush_under_way_ends_before_the_cut_begins(broker, written):
     assert written.flushes.announce(1 << 40, 0)
     work = written.flushes.begin()

@@ -82,6 +82,20 @@ def test_of_thousands_of_logs_without_room_some_are_tried_at_a_time(tmp_path, mo
     assert not any(broker.replicas.is_offline(*at) for at in partitions)
 
 
+def test_an_offline_partition_is_not_opened_as_an_earlier_registration_was_told(broker, tmp_path):
+    files, current = FaultyFiles(), [True]
+    (tmp_path / "topic-0" / METADATA).unlink()
+    broker = broker.killed(files=files)
+    files.break_("pwritev", tmp_path / "topic-0" / METADATA, errno.ENOSPC)
+    broker.lead(epoch=1, is_new=False, is_current=lambda: current[0])
+    files.repair()
+    current[0] = False
+    assert not any(broker.replicas.retry_offline())
+    assert_offline(broker)
+    assert broker.lead(epoch=2, is_new=False) is E.NONE
+    assert not broker.replicas.is_offline(*PARTITION)
+
+
 def test_a_damaged_log_says_so_instead_of_sending_clients_elsewhere(broker, tmp_path):
     work = broker.replica().log.unflushed()
     work.run()

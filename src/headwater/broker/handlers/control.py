@@ -16,6 +16,7 @@ from headwater.controller.control_requests import FULL
 from headwater.errors import E
 from headwater.model import TopicPartition
 from headwater.replication.leader_and_isr import LeaderAndIsr
+from headwater.replication.replicas import IsCurrent
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -77,9 +78,9 @@ class _Application:
 
     def step(self) -> None:
         """Apply some partitions, then let the loop run; answer after the last one."""
-        context, body = self._context, self._body
+        body = self._body
         # A newer controller may have been heard of since the step before.
-        refusal = context.control.refuse(body.controller_epoch, body.broker_epoch)
+        refusal = self._refusal()
         if refusal is not E.NONE:
             self._done(LeaderAndIsrResponse(error_code=refusal))
             return
@@ -106,9 +107,16 @@ class _Application:
         errors.partition_errors.append(
             LeaderAndIsrResponse.LeaderAndIsrPartitionError(
                 partition_index=state.partition_index,
-                error_code=_apply(self._context, topic, state),
+                error_code=_apply(self._context, topic, state, self._is_current),
             )
         )
+
+    def _refusal(self) -> E:
+        body = self._body
+        return self._context.control.refuse(body.controller_epoch, body.broker_epoch)
+
+    def _is_current(self) -> bool:
+        return self._refusal() is E.NONE
 
     def _finish(self) -> None:
         context, body = self._context, self._body
@@ -125,6 +133,7 @@ def _apply(
     context: Context,
     topic: LeaderAndIsrRequest.LeaderAndIsrTopicState,
     state: LeaderAndIsrRequest.LeaderAndIsrPartitionState,
+    is_current: IsCurrent,
 ) -> E:
     decided = LeaderAndIsr(
         TopicPartition(topic.topic_name, state.partition_index),
@@ -137,7 +146,7 @@ def _apply(
         state.is_new,
         tuple(state.elr),
     )
-    code = context.replicas.apply(decided)
+    code = context.replicas.apply(decided, is_current)
     log.debug(
         "%s: leader %d in epoch %d, in sync %s, by controller epoch %d: %s",
         decided.topic_partition,
