@@ -244,8 +244,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        """Run after `delay` virtual seconds."""
-        return self.call_at_us(self.scheduler.now_us + round(delay * 1e6), callback, args)
+        """Run after `delay` virtual seconds; time passes, however short the delay.
+
+        A timer that comes a fraction of a microsecond early is set again, and would come at once forever.
+        """
+        delay_us = max(round(delay * 1e6), 1 if delay > 0 else 0)
+        return self.call_at_us(self.scheduler.now_us + delay_us, callback, args)
 
     def call_at(  # type: ignore[override]
         self,

@@ -36,6 +36,21 @@ def test_timers_of_one_instant_run_before_what_they_make_ready(scheduler, loop):
     assert seen == ["first", "second", "third"]
 
 
+def test_a_timer_that_is_set_again_until_its_time_has_come_ends(scheduler, loop):
+    """Sums of floats are a little off: 0.3 s may be due after the microsecond 300,000."""
+    due_s, fired = 0.1 + 0.2, []
+    assert round(due_s * 1e6) / 1e6 < due_s
+
+    def passed():
+        fired.append(loop.time())
+        if loop.time() < due_s:
+            loop.call_later(due_s - loop.time(), passed)
+
+    loop.call_later(due_s, passed)
+    scheduler.run_until(lambda: bool(fired) and fired[-1] >= due_s, 1)
+    assert fired == [0.3, 0.300001]
+
+
 def test_a_year_of_sleep_takes_no_time(loop):
     async def sleep() -> float:
         await asyncio.sleep(365 * 86400)
