@@ -128,7 +128,7 @@ class ClusterRun:
         self._plan = plan
         complain = cluster.scheduler.complain
         self.promises = Promises(complain, all_synced=False)
-        self._logs = CommittedLogs(cluster.nodes, complain)
+        self._logs = CommittedLogs(cluster.nodes, complain, frozenset({EVENTS, DRAFTS}))
         self.promises.committed_end = self._logs.end_of
         self._metadata = MetadataChecks(complain)
         self._nodes = {node.host: node for node in cluster.nodes}

@@ -24,7 +24,13 @@ from headwater.replication.partition import Role
 from headwater.replication.replica import Replica
 from simulator.counted_writes import WRITES
 from simulator.disk import File, Folder
-from simulator.log_transactions import MARKERS, Batch, BatchKind, LogTransactions
+from simulator.log_transactions import (
+    MARKERS,
+    Batch,
+    BatchKind,
+    LogSequences,
+    LogTransactions,
+)
 from simulator.node import Life, Node, host_of
 from simulator.partition_promises import Complain
 
@@ -35,20 +41,26 @@ Key: TypeAlias = tuple[Uuid, int]
 class LogView:
     """The batches in the log of one replica, read from the simulated disk after each write."""
 
-    def __init__(self, node: Node, directory: str) -> None:
+    def __init__(self, node: Node, directory: str, *, created_again: bool = False) -> None:
         self.node = node
+        self._created_again = created_again
         self.batches: list[Batch] = []
         self.by_base: dict[int, Batch] = {}
         self.power_cuts = node.power_cuts
         """The number of power failures of the machine so far."""
         self.may_lack = False
         """Whether a power failure may have taken committed batches that are still missing."""
-        self.transactions = LogTransactions()
+        self.transactions, self._sequences = self._begun()
         self.wrong = ""
         """What is wrong with the transactions of this log."""
+        self.out_of_order = ""
+        """What is wrong with the sequences of its producers."""
         self._directory = directory
         self._read: dict[str, tuple[File, int]] = {}
         self._end = 0
+
+    def _begun(self) -> tuple[LogTransactions, LogSequences]:
+        return LogTransactions(), LogSequences(created_again=self._created_again)
 
     def up_to(self, log_end: int) -> list[Batch]:
         """The batches of a log that ends at `log_end`, in order."""
@@ -56,7 +68,7 @@ class LogView:
         if log_end < self._end or not self._still_in(folder):
             self.batches, self._read = [], {}
             self.by_base = {}
-            self.transactions = LogTransactions()
+            self.transactions, self._sequences = self._begun()
         self._end = log_end
         if not isinstance(folder, Folder):
             return []
@@ -87,6 +99,7 @@ class LogView:
             whole = memoryview(content)[position : position + header.size]
             batch = Batch.read(header, whole)
             self.wrong = self.transactions.add(batch) or self.wrong
+            self.out_of_order = self._sequences.add(batch) or self.out_of_order
             self.batches.append(batch)
             self.by_base[batch.base_offset] = batch
             self._read[name] = file, done + position + header.size
@@ -134,7 +147,11 @@ class _Seen(NamedTuple):
 class CommittedLogs:
     """Watches the replicas of all brokers."""
 
-    def __init__(self, nodes: Iterable[Node], complain: Complain) -> None:
+    def __init__(
+        self, nodes: Iterable[Node], complain: Complain, recreated: frozenset[str] = frozenset()
+    ) -> None:
+        self._recreated = recreated
+        """Topics that may be deleted and created again."""
         self._nodes = {node.host: node for node in nodes}
         self._complain = complain
         self._committed: dict[Key, Committed] = {}
@@ -252,7 +269,7 @@ class CommittedLogs:
         )  # fmt: skip
         books = self.of(replica.topic_id, replica.topic_partition)
         self._read_log(node, replica, books, before, now)
-        self._check_transactions(node, replica, books)
+        self._check_producers(node, replica, books)
         if now.leader_epoch == NO_EPOCH or now.role is Role.NONE:
             return
         node_id = partition.node_id
@@ -295,7 +312,7 @@ class CommittedLogs:
         shorter = before is None or now.log_end < before.log_end
         if view is None or shorter:
             had = view
-            view = self._views[at] = LogView(node, replica.log.directory)
+            view = self._views[at] = self._view(node, replica)
             if had is not None:
                 view.may_lack = had.may_lack or had.power_cuts != node.power_cuts
                 if not view.may_lack and (before is not None or had.still_there()):
@@ -307,8 +324,14 @@ class CommittedLogs:
                 view.by_base.get(batch.base_offset) != batch for batch in books.batches
             )
 
-    def _check_transactions(self, node: Node, replica: Replica, books: Committed) -> None:
+    def _view(self, node: Node, replica: Replica) -> LogView:
+        created_again = replica.topic_partition.topic in self._recreated
+        return LogView(node, replica.log.directory, created_again=created_again)
+
+    def _check_producers(self, node: Node, replica: Replica, books: Committed) -> None:
         view = self._views[node.host, books.key]
+        if view.out_of_order:
+            self._complain(f"I3: {books.at} on {node.host}: {view.out_of_order}")
         if not view.transactions.used:
             return
         if view.wrong:

@@ -1,9 +1,9 @@
-"""What the batches of one log say about transactions: a model, read from the files alone."""
+"""What the batches of one log say about their producers: a model, read from the files alone."""
 
 from enum import Enum
 from typing import NamedTuple
 
-from headwater.records.batch import BatchHeader
+from headwater.records.batch import SEQUENCES, BatchHeader
 from headwater.records.control import read_marker
 
 
@@ -29,6 +29,8 @@ class Batch(NamedTuple):
     kind: BatchKind = BatchKind.PLAIN
     producer_id: int = -1
     producer_epoch: int = -1
+    base_sequence: int = -1
+    """-1 in batches of brokers and of producers that are not idempotent."""
 
     @classmethod
     def read(cls, header: BatchHeader, content: memoryview) -> "Batch":
@@ -41,6 +43,7 @@ class Batch(NamedTuple):
             _kind(header, content),
             header.producer_id,
             header.producer_epoch,
+            header.base_sequence,
         )
 
 
@@ -105,3 +108,30 @@ class LogTransactions:
                 break
             end = min(end, ended.first_offset)
         return end
+
+
+class LogSequences:
+    """The sequences of idempotent producers in one log, from its batches in order (I3)."""
+
+    def __init__(self, *, created_again: bool) -> None:
+        self._created_again = created_again
+        self._next: dict[int, tuple[int, int]] = {}
+        """The epoch and the next sequence, by producer id."""
+
+    def add(self, batch: Batch) -> str:
+        """Take the next batch; return what is wrong with it, or nothing.
+
+        Each epoch of a producer begins with sequence 0, and has no gap and nothing twice. In a topic
+        that is created again a producer goes on where it was in the one before.
+        """
+        any_first = batch.base_sequence if self._created_again else 0
+        epoch, expected = self._next.get(batch.producer_id, (batch.producer_epoch, any_first))
+        if batch.producer_epoch != epoch:
+            expected = 0
+        if batch.base_sequence >= 0:
+            count = batch.last_offset - batch.base_offset + 1
+            following = (batch.base_sequence + count) % SEQUENCES
+            self._next[batch.producer_id] = batch.producer_epoch, following
+            if batch.base_sequence != expected:
+                return f"{batch} comes where sequence {expected} is due"
+        return ""

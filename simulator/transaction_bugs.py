@@ -1,6 +1,6 @@
 """Mistakes that brokers of this kind have made in transactions, on demand.
 
-B24, B25 and B40 are of the catalogue of bugs; the others have names of their own.
+B24 to B27 and B40 are of the catalogue of bugs; the others have names of their own.
 """
 
 from collections.abc import Iterator
@@ -24,6 +24,7 @@ from headwater.log.transactions import OpenTransactions
 from headwater.model import NO_PRODUCER_ID
 from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.replication.replica import Replica
+from headwater.replication.verifications import Verifications
 from simulator.planting import ClusterBug
 
 
@@ -54,6 +55,32 @@ def _late_end_accepted() -> Iterator[None]:
 def _late_marker_accepted() -> Iterator[None]:
     """A marker that arrives late ends whatever transaction its producer has open (B25)."""
     with patch.object(ProducerStates, "check_marker", lambda *_: None):
+        yield
+
+
+@contextmanager
+def _refused_fencing_bumps() -> Iterator[None]:
+    """Each try to fence a producer takes an epoch, whether the log takes the abort or not (B26)."""
+    abort = TransactionShard._abort
+
+    def burning(
+        self: TransactionShard, now: Any, name: str, known: TransactionMetadata, out: Any
+    ) -> None:
+        abort(self, now, name, known, out)
+        epoch = out.records[-1].metadata.producer_epoch
+        self.transactions[name] = known._replace(producer_epoch=epoch)
+
+    with patch.object(TransactionShard, "_abort", burning):
+        yield
+
+
+@contextmanager
+def _later_batches_overtake() -> Iterator[None]:
+    """A batch in flight behind one that could not be verified is written before it (B27)."""
+    with (
+        patch.object(Verifications, "_check_order", lambda *_: None),
+        patch.object(Verifications, "_check_first", lambda *_: None),
+    ):
         yield
 
 
@@ -180,6 +207,18 @@ _BUSY = MappingProxyType(
 _GROUP = MappingProxyType({**_BUSY, "transactors": 1, "transformers": 3, "records": 60})
 _LONG = MappingProxyType({**_BUSY, "transformers": 0})
 _NEW = MappingProxyType({**_LONG, "old_protocol": 0.0})
+_IMPATIENT = MappingProxyType(
+    {
+        **_NEW,
+        "transactors": 8,
+        "transactions": 3,
+        "members": 0,
+        "slowest_network_ms": 100,
+        "pause_ms": 500,
+        "settings": {"request.timeout.ms": "350"},
+    }
+)
+"""Verifications time out often, while clients send."""
 _COORDINATOR = ("coordinator",)
 _MOVES = ("crash", "isolate", "leaders moved", "leaders swapped", "session expires")
 _BEYOND_REQUESTS_MS = (2500, 3500, 5000)
@@ -196,6 +235,14 @@ TRANSACTION_BUGS: dict[str, ClusterBug] = {
         _late_marker_accepted,
         ("one-way cut", "one-way cut", "leaders swapped", "slow links of brokers"), _COORDINATOR,
         (3500, 5000), _BUSY,
+    ),
+    "B26": ClusterBug(
+        _refused_fencing_bumps, ("chained crash", "second transactor", "transactor crash"),
+        lasts_ms=(3500, 5000), plan={**_LONG, "min_insync": 2},
+    ),
+    "B27": ClusterBug(
+        _later_batches_overtake, ("slow links of brokers",), lasts_ms=(2000, 3500),
+        plan=_IMPATIENT, first=1,
     ),
     "B40": ClusterBug(_state_in_memory, _MOVES, _COORDINATOR, plan=_BUSY),
     "T1": ClusterBug(_markers_before_the_decision, ("isolate", "crash", "cut off from brokers"),

@@ -25,6 +25,7 @@ from simulator.randomness import stream
 from simulator.store_checks import StoreView
 from simulator.trace import Trace
 from simulator.transaction_books import Contents, TransactionBooks
+from simulator.transaction_records import skipped_epochs
 from simulator.workload.real_clients import PATIENCE_MS, RealClient
 from simulator.workload.transactional import (
     CommittedReader,
@@ -257,6 +258,9 @@ class TransactionRun:
                 f"L2: {at} on the disk of {node.host} has open transactions: "
                 f"{view.transactions.open}"
             )
+        if at.topic == TRANSACTION_STATE:
+            for skipped in skipped_epochs(node, folder):
+                self._promises.complain(f"L2: {at} on the disk of {node.host}: {skipped}")
         aborted = [
             (ended.producer_id, ended.first_offset, ended.marker_offset)
             for ended in view.transactions.ended

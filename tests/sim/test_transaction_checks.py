@@ -2,10 +2,13 @@
 
 import pytest
 
+from headwater.coordination.transactions.metadata import TransactionMetadata
+from headwater.coordination.transactions.records import TransactionRecord
 from headwater.model import TopicPartition
 from simulator.committed import Committed
-from simulator.log_transactions import Batch, BatchKind, LogTransactions
+from simulator.log_transactions import Batch, BatchKind, LogSequences, LogTransactions
 from simulator.transaction_books import RecordName, TransactionBooks
+from simulator.transaction_records import StoredEpochs
 
 ONE, OTHER = TopicPartition("accounts", 0), TopicPartition("accounts", 1)
 PRODUCER = 7
@@ -114,6 +117,50 @@ def test_the_model_of_a_log_knows_what_is_stable() -> None:
     assert [log.stable(mark) for mark in (0, 1, 3, 4, 5, 6, 7)] == [0, 1, 1, 2, 2, 6, 6]
     assert [ended.committed for ended in log.ended] == [True, False]
     assert "comes after epoch 1" in log.add(batch(7, BatchKind.DATA, 0))
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(0, 0, 1), (0, 1, 3), (0, 4, 1)], ""),
+        ([(0, (1 << 31) - 1, 2), (0, 1, 1)], "sequence 0 is due"),
+        ([(0, 0, 1), (1, 0, 1), (0, -1, 1)], ""),
+        ([(0, 1, 1)], "sequence 0 is due"),
+        ([(0, 0, 1), (0, 2, 1)], "sequence 1 is due"),
+        ([(0, 0, 2), (0, 0, 2)], "sequence 2 is due"),
+        ([(0, 0, 1), (1, 1, 1)], "sequence 0 is due"),
+    ],
+)
+def test_the_sequences_of_a_producer_have_no_gap_and_nothing_twice(rows, told) -> None:
+    log, offset, complaints = LogSequences(created_again=False), 0, []
+    for epoch, sequence, count in rows:
+        last = offset + count - 1
+        kind = BatchKind.PLAIN
+        complaints.append(log.add(Batch(offset, last, 0, 0, kind, PRODUCER, epoch, sequence)))
+        offset = last + 1
+    assert told in "".join(complaints)
+    assert bool("".join(complaints)) == bool(told)
+
+
+def test_in_a_topic_that_is_created_again_a_producer_goes_on_where_it_was() -> None:
+    log = LogSequences(created_again=True)
+    first, later, twice = (Batch(at, at, 0, 0, producer_id=7, producer_epoch=0, base_sequence=n)
+                           for at, n in ((0, 5), (1, 6), (2, 6)))  # fmt: skip
+    assert log.add(first) == log.add(later) == ""
+    assert "sequence 7 is due" in log.add(twice)
+
+
+def test_an_epoch_that_nobody_got_is_noticed() -> None:
+    """Each step of a transactional id bumps the epoch of its producer once at most."""
+
+    def record(epoch: int, producer_id: int = PRODUCER) -> TransactionRecord:
+        return TransactionRecord("tx", TransactionMetadata(producer_id, epoch, 1000))
+
+    epochs = StoredEpochs()
+    steps = [record(0), record(0), record(1), TransactionRecord("tx", None), record(0, 8)]
+    assert [epochs.add(one) for one in steps] == [""] * 5
+    assert "goes from epoch 0 to 2 of producer 8" in epochs.add(record(2, 8))
+    assert "goes from epoch 2 to 1 of producer 8" in epochs.add(record(1, 8))
 
 
 def test_the_outcome_of_a_record_is_that_of_the_next_marker() -> None:
