@@ -141,6 +141,9 @@ class Replicas:
         if known is not None and known.following.cutting:
             known.following.when_cut(late)
             return E.NONE
+        if known is not None and known.topic_id != decided.topic_id:
+            self._stop(decided.topic_partition, False)  # `_identify` sets its log aside
+            known = None
         if known is not None and decided.leader_epoch < known.leader_epoch:
             return E.STALE_CONTROLLER_EPOCH
         if known is not None and self._knows(known, decided):
@@ -283,6 +286,22 @@ class Replicas:
             self._remove({at: one for at, one in retired.items() if at not in failures})
 
         self._host.off_loop(rename, renamed, Lane.FILES)
+
+    def set_aside(self, at: TopicPartition) -> None:
+        """Stop serving a partition that other brokers have now; its folder is kept under another name."""
+        replica = self.get(*at)
+        if replica is not None and replica.following.cutting:
+            replica.following.when_cut(lambda: self.set_aside(at))
+            return
+        self._stop(at, False)
+        if at in self.log_dirs.logs:
+            stray = self.log_dirs.set_aside(at)
+            log.warning(
+                "%s moved to other brokers while this one was not registered: its folder is now %s",
+                at,
+                stray.path,
+            )
+            self._when_free(at, lambda: None)
 
     def _remove(self, retired: Mapping[TopicPartition, Retirement]) -> None:
         """Unlink what was renamed, a folder at a time."""

@@ -1,5 +1,6 @@
 """Messages of controllers: the newest one is obeyed, and only in this life of the broker."""
 
+import pathlib
 from concurrent.futures import Future
 
 import pytest
@@ -14,7 +15,7 @@ from headwater.wire.messages.control import (
     UpdateMetadataRequest,
 )
 from headwater.wire.messages.producers import DescribeProducersRequest, DescribeProducersResponse
-from tests.unit.broker.live import WAIT_S, batch
+from tests.unit.broker.live import WAIT_S, batch, until
 
 TopicState = LeaderAndIsrRequest.LeaderAndIsrTopicState
 PartitionState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
@@ -170,10 +171,68 @@ def test_a_partition_of_another_topic_id_is_set_aside_never_served(live, topic, 
     assert code_of(receive(live, message)) == 0
     fresh = live.replica(topic)
     assert (fresh.log.log_end_offset, fresh.topic_id) == (0, b"\7" * 16)
-    root = old.log.directory.rpartition("/")[0]
-    import pathlib
+    assert folders_aside(old, topic)
 
-    assert [path for path in pathlib.Path(root).iterdir() if path.name.endswith("-stray")]
+
+def folders_aside(replica, topic):
+    folder = pathlib.Path(replica.log.directory)
+    return [one for one in folder.parent.glob("*-stray") if one.name.startswith(topic[:30])]
+
+
+def moved_away(live, topic, leader_epoch):
+    """Say that other brokers have a partition, as to a broker that registers again."""
+    state = UpdateMetadataRequest.UpdateMetadataPartitionState(
+        leader=5, leader_epoch=leader_epoch, zk_version=9, replicas=[5, 6], isr=[5]
+    )
+    stored = UpdateMetadataRequest.UpdateMetadataTopicState(
+        topic_name=topic, topic_id=live.replica(topic).topic_id, partition_states=[state]
+    )
+    return UpdateMetadataRequest(controller_id=1, topic_states=[stored], **now(live))
+
+
+@pytest.mark.parametrize("epochs_later", [0, 1])
+def test_a_partition_that_moved_away_while_this_broker_was_away_is_set_aside(
+    live, topic, epochs_later
+):
+    """Nobody asks the broker to delete it. Metadata that is older than the last decision counts not."""
+    replica = live.replica(topic)
+    receive(live, moved_away(live, topic, replica.leader_epoch + epochs_later))
+    assert live.replica(topic) is replica, "the controller may not have sent everything yet"
+    everything = LeaderAndIsrRequest(controller_id=1, type=FULL, **now(live))
+    assert receive(live, everything).error_code == 0
+    if epochs_later:
+        until(lambda: folders_aside(replica, topic))
+        assert live.replica(topic) is None
+    else:
+        assert live.replica(topic) is replica
+
+
+def test_a_partition_that_comes_back_to_a_broker_that_was_away_is_a_new_one(live, topic, client):
+    assert client.produce(topic, batch(b"before the move")).error_code == 0
+    replica = live.replica(topic)
+    back = leadership(live, topic, epoch_step=2, is_new=True)
+    receive(live, moved_away(live, topic, replica.leader_epoch + 1))
+    receive(live, LeaderAndIsrRequest(controller_id=1, type=FULL, **now(live)))
+    assert code_of(receive(live, back)) == 0
+    until(lambda: live.replica(topic) is not None)
+    assert live.replica(topic).log.log_end_offset == 0
+
+
+def test_a_replica_of_a_deleted_topic_does_not_get_the_role_of_the_next_one_of_its_name(
+    live, topic, client
+):
+    assert client.produce(topic, batch(b"old")).error_code == 0
+    old = live.replica(topic)
+    state = PartitionState(
+        partition_index=0, leader=1, leader_epoch=0, isr=[1], replicas=[1], is_new=True
+    )
+    states = TopicState(topic_name=topic, topic_id=b"\7" * 16, partition_states=[state])
+    message = LeaderAndIsrRequest(topic_states=[states], **now(live))
+    assert code_of(receive(live, message)) == 0
+    until(lambda: live.replica(topic) is not None)
+    fresh = live.replica(topic)
+    assert (fresh.log.log_end_offset, fresh.topic_id) == (0, b"\7" * 16)
+    assert folders_aside(old, topic)
 
 
 def many(live, topic, count):
@@ -239,10 +298,6 @@ def test_what_waited_for_a_log_is_dropped_if_the_broker_has_registered_again(liv
 
 
 def test_stopping_with_deletion_removes_the_files(live, topic, client):
-    import pathlib
-
-    from tests.unit.broker.live import until
-
     client.produce(topic, batch())
     folder = pathlib.Path(live.replica(topic).log.directory)
     partition = StopReplicaRequest.StopReplicaPartitionState(

@@ -125,8 +125,27 @@ class _Application:
             gone = context.metadata.end_series(body.controller_epoch, body.broker_epoch)
             if gone:
                 context.topics_deleted(gone)
+            _set_strays_aside(context)
             context.control.assignment_known.set()
         context.control.on_applied()
+
+
+def _set_strays_aside(context: Context) -> None:
+    """Stop serving partitions that moved to other brokers while this one was not registered.
+
+    The controller does not wait for a broker that is away, and does not name these partitions to it.
+    """
+    for replica in list(context.replicas):
+        at = replica.topic_partition
+        known = context.metadata.partition(*at)
+        if (
+            known is not None
+            and context.metadata.topic_id(at.topic) == replica.topic_id
+            and context.node_id not in known.replicas
+            and known.leader_epoch > replica.leader_epoch
+        ):
+            context.replicas.set_aside(at)
+            context.log_dir_moves.cancel(at)
 
 
 def _apply(
