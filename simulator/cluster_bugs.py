@@ -14,22 +14,25 @@ from unittest.mock import patch
 
 from headwater.broker.control_state import ControlState
 from headwater.broker.follower_loop import ReplicaFetcher
-from headwater.broker.handlers import fetch, fetch_parts
+from headwater.broker.handlers import control, fetch, fetch_parts
 from headwater.broker.handlers.control import handle_update_metadata
 from headwater.broker.registration import PreviousRegistration, Registration
 from headwater.controller import election, leader_elections
-from headwater.controller.state import ClusterState
+from headwater.controller.election import Election
+from headwater.controller.reassignments import Reassignments
+from headwater.controller.state import ClusterState, PartitionRegistration
 from headwater.controller.store.metadata_store import Check, Stat, StoreError
 from headwater.controller.store.zookeeper_store import ZooKeeperStore
 from headwater.errors import E
 from headwater.log.staging import Staging
+from headwater.model import NO_LEADER
 from headwater.replication.follower_fetch import CutDiverging, FollowerFetch
 from headwater.replication.following import Following, LogPosition
 from headwater.replication.isolation import FetchIsolation
 from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.replication.partition import Partition, Role
 from headwater.replication.replica import Replica
-from simulator.cluster_plan import ClusterPlan
+from simulator.cluster_plan import FIRST_MOVE, ClusterPlan, Trouble
 from simulator.cluster_run import ClusterVerdict, simulate_cluster
 from simulator.group_bugs import GROUP_BUGS
 from simulator.planting import ClusterBug
@@ -358,6 +361,36 @@ def _followers_serve_all() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _former_replicas_kept() -> Iterator[None]:
+    """A replica that moved away while its broker had no session stays in service (R1)."""
+    with patch.object(control, "_set_strays_aside", lambda _: None):
+        yield
+
+
+@contextmanager
+def _moves_end_early() -> Iterator[None]:
+    """A partition leaves its old replicas before the new ones have its records (R2)."""
+
+    def leaving(self: Reassignments, partition: Any) -> Election:
+        target = tuple(one for one in partition.target if one in self._state.brokers)
+        return Election(target[0] if target else NO_LEADER, target)
+
+    with (
+        patch.object(PartitionRegistration, "caught_up", True),
+        patch.object(Reassignments, "_leaving_old", leaving),
+    ):
+        yield
+
+
+_MOVED_OFTEN = MappingProxyType(
+    {
+        "moves": tuple(
+            Trouble(1000 * number, "partitions moved", "any", 50, FIRST_MOVE + number)
+            for number in range(10)
+        )
+    }
+)
 _DIVERGE = ("leaders moved", "leaders moved", "cut off from brokers", "one-way ring", "pause")
 _SHORT_MS = (50, 300, 1000)
 _ALONE = ("chained crash", "unseen power cut", "bridge")
@@ -410,6 +443,11 @@ CLUSTER_BUGS: dict[str, ClusterBug] = {
         _followers_serve_all, ("isolate", "cut off from brokers", "one-way ring", "crash"),
         ("leader", "follower"), (2000, 3500), _NEAREST,
     ),
+    "R1": ClusterBug(
+        _former_replicas_kept, ("deaf to zookeeper", "session expires"),
+        lasts_ms=(2000, 3500), plan=_MOVED_OFTEN, first=2,
+    ),
+    "R2": ClusterBug(_moves_end_early, ("crash", "slow links of brokers"), plan=_MOVED_OFTEN),
     "B42": ClusterBug(_leader_alone_commits, ("crash", "isolate", "one-way cut")),
     **GROUP_BUGS,
     **TRANSACTION_BUGS,
@@ -437,4 +475,4 @@ def plan_against(seed: int, name: str) -> ClusterPlan:
         )
         for trouble in plan.troubles
     )
-    return replace(plan, troubles=troubles, **bug.plan)
+    return replace(plan, troubles=troubles, **{"moves": (), **bug.plan})

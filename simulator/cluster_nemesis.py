@@ -13,10 +13,9 @@ from simulator.cluster_plan import SESSION_MS, ClusterPlan, Trouble
 from simulator.cut_links import links_to_cut
 from simulator.fleet import Fleet
 from simulator.node import Node, host_of
+from simulator.operations import leader_moves, partition_moves
 from simulator.randomness import Stream, stream
 from simulator.store_checks import StoreView
-from simulator.transaction_run import DRAFTS
-from simulator.workload.real_clients import RealAdmin
 from simulator.zookeeper import ZOOKEEPER_HOST
 
 JUMPS_MS = (600_000, 2 * 3_600_000, 10 * 365 * 86_400_000)
@@ -31,11 +30,8 @@ OF_ZOOKEEPER = (
     "session expires",
     "new controller",
 )
-EVENTS = "events"
 STALLED_SHARE = 0.3
 SLOW_LINK_MS = 400
-SWAPS = 8
-"""How often leadership goes to and fro between two brokers."""
 OPERATOR_LIMIT_S = 8.0
 RESTART_LIMIT_S = 6.0
 OPERATIONS = 30
@@ -52,7 +48,7 @@ class ClusterNemesis:
         self._cluster = cluster
         self._zookeeper = cluster.zookeeper
         self._network = cluster.network
-        self._troubles = plan.troubles
+        self._troubles = (*plan.troubles, *plan.moves)
         self._fleet = fleet
         self.lossy: Node | None = None
         """The machine that lost power last, until it is in sync again."""
@@ -109,8 +105,8 @@ class ClusterNemesis:
                 return await self._fill_disk(node, lasts_s)
             case "slow disk":
                 return await self._slow_down(node, lasts_s)
-            case "leaders moved" | "leaders swapped":
-                return await self._move_leaders(trouble, chance)
+            case "leaders moved" | "leaders swapped" | "partitions moved":
+                return await self._operate(trouble, chance)
             case "unseen power cut":
                 return await self._cut_power_unseen(node, chance)
             case (
@@ -404,33 +400,14 @@ class ClusterNemesis:
             self._network.heal(*link)
         return deleted
 
-    # -- leaders
+    # -- partitions
 
-    async def _move_leaders(self, trouble: Trouble, chance: Stream) -> bool:
-        """Repeatedly change the order of replicas and elect the first one, like an operator."""
-        topics = self._view.topics()
-        names = [name for name in topics if name not in (EVENTS, DRAFTS)]
-        if trouble.who == "coordinator":
-            names = [name for name in names if name.startswith("__")] or names
-        places = [TopicPartition(name, 0) for name in names]
-
-        async def move(admin: RealAdmin, at: TopicPartition, replicas: list[int]) -> None:
-            await admin.try_to(lambda core: core.replicas.reassign_partitions({at: replicas}))
-            await admin.try_to(lambda core: core.replicas.elect_leaders([at]))
-
-        async def work(admin: RealAdmin) -> None:
-            at = chance.choice(places)
-            replicas = chance.sample(list(topics[at.topic].replicas[0]), 3)
-            if trouble.kind == "leaders swapped":
-                for _ in range(SWAPS):
-                    replicas[:2] = replicas[1::-1]
-                    await move(admin, at, list(replicas))
-                    await admin.pause(100)
-                return
-            for _ in range(chance.randrange(2, 5)):
-                await move(admin, at, chance.sample(replicas, 3))
-                await admin.pause(chance.choice((50, 600)))
-
+    async def _operate(self, trouble: Trouble, chance: Stream) -> bool:
+        if trouble.kind == "partitions moved":
+            brokers = [node.settings.node_id for node in self._cluster.nodes]
+            work = partition_moves(self._view, brokers, trouble, chance)
+        else:
+            work = leader_moves(self._view, trouble, chance)
         operator = self._fleet.operator(f"operator-{trouble.number}", work)
         await self._until(lambda: operator.done, OPERATOR_LIMIT_S)
         operator.loop.kill()

@@ -21,6 +21,11 @@ WITHOUT_TRANSACTIONS = 7
 """One seed of seven has no transactions."""
 SECURED = 30
 """In one seed of thirty clients log in."""
+MOVED = 1 / 3
+"""The share of seeds in which partitions get other replicas."""
+MOST_MOVES = 3
+FIRST_MOVE = 100
+"""Their numbers begin here, after those of all troubles."""
 
 BROKERS = ("leader", "leader", "follower", "controller", "coordinator", "any")
 """The targets of troubles; a role is resolved when the trouble begins."""
@@ -122,11 +127,13 @@ class ClusterPlan:
     """Whether brokers and consumers have racks, and consumers read from the replica of theirs."""
     secured: bool = False
     """Whether clients log in, with rights, passwords and quotas that change."""
+    moves: tuple[Trouble, ...] = ()
+    """What an operator does to the replicas of partitions beside the troubles."""
 
     @property
     def ends_ms(self) -> int:
         """When the last trouble ends, unless that depends on the brokers."""
-        return max((one.at_ms + one.lasts_ms for one in self.troubles), default=0)
+        return max((one.at_ms + one.lasts_ms for one in (*self.troubles, *self.moves)), default=0)
 
     @classmethod
     def of(cls, seed: int) -> "ClusterPlan":
@@ -162,6 +169,7 @@ class ClusterPlan:
             old_protocol=chance.choice((0.0, 0.5, 0.5, 1.0)),
             follower_reads=chance.random() < 1 / 3,
             secured=seed % SECURED == SECURED - 1,
+            moves=_moves(seed),
         )
 
 
@@ -169,3 +177,14 @@ def _trouble(chance: Stream, kinds: tuple[str, ...], number: int) -> Trouble:
     kind = chance.choice(kinds)
     lasts_ms = chance.choice((50, 300, 1000, 2000, 3500, 5000))
     return Trouble(chance.randrange(STORM_MS), kind, chance.choice(BROKERS), lasts_ms, number)
+
+
+def _moves(seed: int) -> tuple[Trouble, ...]:
+    """Draw from a stream of their own: what else a seed means stays as it is."""
+    chance = stream(seed, "moves")
+    if chance.random() >= MOVED:
+        return ()
+    count = chance.randrange(1, MOST_MOVES + 1)
+    return tuple(
+        _trouble(chance, ("partitions moved",), FIRST_MOVE + number) for number in range(count)
+    )

@@ -12,7 +12,7 @@ from headwater.controller.store.tree import Edit
 from headwater.model import TopicPartition, Uuid
 from simulator.cluster import Cluster, paused_garbage_collection
 from simulator.cluster_audit import ORDERS, Auditor, partitions_of
-from simulator.cluster_nemesis import EVENTS, ClusterNemesis
+from simulator.cluster_nemesis import ClusterNemesis
 from simulator.cluster_plan import SESSION_MS, ClusterPlan
 from simulator.cluster_settings import IDLE_SETTINGS, REPLICATED, SETTINGS
 from simulator.committed import Committed, CommittedLogs, Key, LogView
@@ -20,6 +20,7 @@ from simulator.fleet import Fleet
 from simulator.invariants import Promises
 from simulator.loop import Stuck
 from simulator.metadata_checks import MetadataChecks
+from simulator.operations import EVENTS
 from simulator.randomness import stream
 from simulator.security.acl_history import LAG_US
 from simulator.security.run import SecurityRun

@@ -50,6 +50,8 @@ def _smaller(plan: ClusterPlan) -> Iterator[ClusterPlan]:
         yield replace(plan, troubles=troubles[half:])
     for index in range(len(troubles)):
         yield replace(plan, troubles=troubles[:index] + troubles[index + 1 :])
+    for index in range(len(plan.moves)):
+        yield replace(plan, moves=plan.moves[:index] + plan.moves[index + 1 :])
     yield from _with_fewer_clients(plan)
     if plan.cold or plan.short:
         yield replace(plan, cold=0.0, short=0.0)

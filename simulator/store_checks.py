@@ -127,7 +127,7 @@ class StoreView:
         return found
 
     def unwell(self) -> list[str]:
-        """Return partitions without a leader, or with a replica that is not in sync."""
+        """Return partitions without a leader, with a replica that is not in sync, or being moved."""
         if self._tree.zxid != self._zxid:
             self._zxid, self._unwell = self._tree.zxid, self._find_unwell()
         return self._unwell
@@ -141,6 +141,8 @@ class StoreView:
                     found.append(f"{name}-{partition} has no leader ({state})")
                 elif set(state.isr) != set(replicas):
                     found.append(f"{name}-{partition} has in sync {state.isr} of {replicas}")
+                elif topic.adding.get(partition) or topic.removing.get(partition):
+                    found.append(f"{name}-{partition} is being moved")
         return found
 
     def _children(self, path: str) -> list[str]:

@@ -248,7 +248,7 @@ def _tell_shortest(verdict: ClusterVerdict) -> None:
         f"{plan.transformers} transformers, old protocol {plan.old_protocol:g}"
         f"{', clients that log in' if plan.secured else ''}"
     )
-    for trouble in plan.troubles:
+    for trouble in (*plan.troubles, *plan.moves):
         _say(f"        {trouble}")
     for complaint in short.complaints[:3]:
         _say(f"        {complaint}")

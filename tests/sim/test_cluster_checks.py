@@ -6,7 +6,7 @@ from headwater.controller.store.metadata_store import Create, Set
 from headwater.controller.store.tree import Caller, Tree
 from headwater.controller.store.znodes import CONTROLLER_EPOCH, StateNode, TopicNode
 from headwater.model import TopicPartition
-from simulator.cluster_plan import ClusterPlan
+from simulator.cluster_plan import KINDS, ClusterPlan
 from simulator.cluster_run import ClusterVerdict, simulate_cluster
 from simulator.committed import CommittedLogs
 from simulator.shrinking import shortest
@@ -88,6 +88,22 @@ def test_partitions_without_leader_or_replicas_are_named(store):
     assert StoreView(store.tree).unwell() == [f"orders-0 has no leader ({FIRST})"]
     store.write(Create("/brokers/ids/1", b""))
     assert StoreView(store.tree).unwell() == ["orders-0 has in sync (1, 2) of (1, 2, 3)"]
+
+
+def test_a_partition_that_is_being_moved_is_named(store):
+    store.write(Create("/brokers/ids/1", b""))
+    store.state(isr=(1, 2, 3))
+    assert StoreView(store.tree).unwell() == []
+    node = TopicNode(bytes(16), {0: (1, 2, 3)}, removing={0: (3,)})
+    store.write(Set("/brokers/topics/orders", node.encode()))
+    assert StoreView(store.tree).unwell() == ["orders-0 is being moved"]
+
+
+def test_a_plan_moves_partitions_beside_what_its_seed_meant_before():
+    moved = [plan for seed in range(30) if (plan := ClusterPlan.of(seed)).moves]
+    assert 5 <= len(moved) <= 15
+    kinds = {one.kind for plan in moved for one in plan.moves}
+    assert (kinds, "partitions moved" in KINDS) == ({"partitions moved"}, False)
 
 
 def test_the_shortest_schedule_keeps_only_what_breaks_the_promise():

@@ -13,7 +13,7 @@ SEEDS, PORTION = 500, 10
 ENOUGH_SEEDS = 40
 FOUND_SOON = (
     "A1", "A9", "B1", "B2", "B4", "B7", "B8", "B9", "B26", "B27", "B28", "B29", "B30", "B31", "B32", "B33", "B34", "B35", "B36", "B40", "B42", "E1", "E2", "E4",
-    "F1", "Q2", "T2", "T3", "T4", "T5", "T6", "T7",
+    "F1", "Q2", "R1", "R2", "T2", "T3", "T4", "T5", "T6", "T7",
 )  # fmt: skip
 """The bugs that a few seeds find; `tools.simulate clusters --hunt` looks for all of them."""
 
@@ -50,7 +50,9 @@ def test_a_broker_whose_disk_is_full_leaves_the_in_sync_sets_long_before_the_lag
     plan = ClusterPlan.of(1)
     settings = {**plan.settings, "replica.lag.time.max.ms": "40000"}
     trouble = Trouble(2000, "full disk", who, 4000, 0)
-    plan = replace(plan, troubles=(trouble,), settings=settings, recreated=False, records=30)
+    plan = replace(
+        plan, troubles=(trouble,), settings=settings, recreated=False, records=30, moves=()
+    )
     verdict = simulate_cluster(1, plan=plan)
     assert verdict.good, verdict.complaints
     assert verdict.injected == {"full disk": 1}

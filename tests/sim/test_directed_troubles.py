@@ -15,7 +15,7 @@ SLOW_FETCHES = {"replica.lag.time.max.ms": "40000", "replica.fetch.wait.max.ms":
 CALM = replace(
     ClusterPlan.of(1), troubles=(), settings=SETTINGS, slowest_network_ms=5, slowest_thread_ms=20,
     cold=0.0, short=0.0, producers=1, records=20, recreated=False, members=0, min_insync=2,
-    transactors=0, transformers=0,
+    transactors=0, transformers=0, moves=(),
 )  # fmt: skip
 AWAY_MS = 600_000
 MINUTES = 9
