@@ -62,7 +62,7 @@ from tests.unit.broker.live import Closed, until
 
 MANY = 10_000
 MOST_TIMES = 16
-BACKGROUND = 64 * 1024
+BACKGROUND = 256 * 1024
 """What timers of the broker may allocate meanwhile."""
 """The bytes that the broker may take for each byte of the longest request, beside a MiB."""
 TIMES_OF_PRODUCE = 28
