@@ -39,6 +39,8 @@ TIMEOUTS_MS = (2500, 5000)
 """Timeouts of transactions."""
 POLL_INTERVALS_MS = (1000, REBALANCE_MS)
 """How late a transformer may poll before its group goes on without it."""
+SLOW_RESULTS = 2
+"""How often a transformer takes longer than that: it has to finish some time after the storm."""
 
 
 class TransactionalClient(RealClient):
@@ -219,6 +221,7 @@ class Transformer(TransactionalClient):
         self._target = target
         self._over = over
         self._poll_interval_ms = self.chance.choice(POLL_INTERVALS_MS)
+        self._slow_left = SLOW_RESULTS
 
     async def run(self) -> None:
         """Transform until the fleet stops."""
@@ -253,7 +256,9 @@ class Transformer(TransactionalClient):
             await consumer.close()
 
     async def _result(self, record: ConsumerRecord[Any, Any]) -> ProducerRecord:
-        if self.chance.random() < 0.05:  # slow work: others may have the partition by its end
+        if self._slow_left and self.chance.random() < 0.05:
+            # Others may have the partition by its end.
+            self._slow_left -= 1
             await asyncio.sleep(self._poll_interval_ms * 2 / 1000)
         value = RecordName("result", record.partition, record.offset).encode()
         return ProducerRecord(self._target.topic, value, partition=self._target.partition)
