@@ -37,7 +37,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     # Python stops optimizing attributes of an object that has more than thirty of them in a dict.
     __slots__ = (
-        "_charged",
+        "_counted",
         "_end",
         "_holds",
         "_start",
@@ -79,7 +79,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._start = 0
         self._end = 0
         # What the memory budget counts: the size that the buffer has, or is about to get.
-        self._charged = FIRST_BUFFER
+        self._counted = FIRST_BUFFER
         self._holds = 0
         # Whether the transport is inside `get_buffer`: until it has read, it must not be paused,
         # closed or written to.
@@ -250,13 +250,13 @@ class FrameProtocol(asyncio.BufferedProtocol):
         if not self.memory.ask(self, larger - capacity):
             self.hold()
         elif isinstance(self.buffer, mmap):
-            self._charge(larger)  # it grows in `get_buffer`, when the stream has let go of it
+            self._count(larger)  # it grows in `get_buffer`, when the stream has let go of it
         else:
             self._make_room()
 
-    def _charge(self, size: int) -> None:
-        self.memory.charge(self, size - self._charged)
-        self._charged = size
+    def _count(self, size: int) -> None:
+        self.memory.charge(self, size - self._counted)
+        self._counted = size
 
     def _fits_otherwise(self, rest: int, capacity: int) -> bool:
         """Return whether a rewind makes enough room, or the buffer may grow for a busy peer."""
@@ -343,7 +343,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 self.view = memoryview(buffer)  # a request keeps slices
             else:
                 self.view = memoryview(buffer)
-                self._charge(len(buffer))
+                self._count(len(buffer))
                 return
         self._replace(capacity)
 
@@ -353,7 +353,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         fresh = _new_buffer(max(capacity, rest + 4096))
         view = memoryview(fresh)
         view[:rest] = self.view[self._start : self._end]
-        self._charge(len(fresh))
+        self._count(len(fresh))
         self.bytes_in += self._start
         self.buffer, self.view = fresh, view
         self._start, self._end = 0, rest

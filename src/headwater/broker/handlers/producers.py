@@ -65,6 +65,7 @@ def handle_describe_producers(
     wanted: dict[str, dict[int, None]] = {}
     for topic in drained(body.topics):
         indexes = wanted.setdefault(topic.name, {})
+        yield
         for index in topic.partition_indexes:
             indexes[index] = None
             yield
