@@ -59,6 +59,10 @@ INTENDED = [
         "*", "a topic twice*|a partition twice*|one group twice*", "*", ANY, ANY,
         "What one request names twice is one entry of a map in Kafka; here it is answered twice.",
     ),
+    Row(
+        "describe_groups", "a group named twice*", "groups*", ANY, ANY,
+        "Described once: a short request that repeats a large group would have an answer of gigabytes.",
+    ),
     # -- epochs
     Row(
         "fetch_epochs", "last epoch * at *", "responses*error_code", 1, 75,

@@ -17,7 +17,7 @@ def describe_groups(s: Scene) -> None:
     me = admitted(s, "described", instance="one").member_id
     s.peer.call(commit(s, "only-offsets", "described"), BY_NAME)
     s.peer.call(join("pending"), 9)
-    names = ["described", "absent", "only-offsets", "pending", "", "described"]
+    names = ["described", "absent", "only-offsets", "pending", ""]
     for version in range(newest(DescribeGroupsRequest) + 1):
         for name in names:
             s.ask(f"group {name!r}", DescribeGroupsRequest(groups=[name]), version)
@@ -25,6 +25,7 @@ def describe_groups(s: Scene) -> None:
             request = DescribeGroupsRequest(groups=names, include_authorized_operations=True)
             s.ask("operations", request, version)
         s.ask("none", DescribeGroupsRequest(), version)
+    s.ask("a group named twice", DescribeGroupsRequest(groups=["described"] * 2), 5)
     s.ask("rejoins", join("described", me, instance="one"))
     s.ask("while completing", DescribeGroupsRequest(groups=["described"]), 5)
     s.ask("leaves", leave("described", ("", "one")))

@@ -239,7 +239,7 @@ def test_numbers_and_booleans_in_configs_are_taken(admin) -> None:
     assert (found["retention.ms"].value, found["max.message.bytes"].value) == ("3600000", "2000")
     admin.replace_configs({resource: {"retention.ms": 7_200_000}})
     assert admin.describe_configs([resource])[resource]["retention.ms"].value == "7200000"
-    with pytest.raises(TypeError, match=r"retention\.ms cannot be \[1\]"):
+    with pytest.raises(TypeError, match=r"retention\.ms cannot be of type list"):
         admin.create_topics([headwater.NewTopic("x", configs={"retention.ms": [1]})])
 
 
