@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.testing")
 
 SESSION_TIMEOUT_MS = 2000
+CONNECTION_TIMEOUT_MS = 10_000
+"""A busy machine may take longer than a session to connect."""
 WAIT_TIMEOUT_S = 60
 _POLL_S = 0.05
 _SILENT_S = 5.0
@@ -84,6 +86,7 @@ class Cluster:
             **DEFAULTS,
             **replicated(brokers),
             "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+            "zookeeper.connection.timeout.ms": str(CONNECTION_TIMEOUT_MS),
             **chosen,
         }
         self._process = os.getpid()
