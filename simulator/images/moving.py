@@ -115,10 +115,11 @@ class _StandIn(SimpleNamespace):
     """A replica as far as a move knows it."""
 
     def __init__(self, log: object) -> None:
-        following = SimpleNamespace(cutting=False)
+        following, saves = SimpleNamespace(cutting=False), SimpleNamespace(saving=False)
         super().__init__(
-            log=log, offline=None, partition=None, flushes=self, following=following, held=False
-        )
+            log=log, offline=None, partition=None, flushes=self, following=following,
+            epoch_saves=saves, held=False,
+        )  # fmt: skip
 
     def hold(self, call: Callable[[], None]) -> None:
         """Begin no flush until `let_go`."""
