@@ -1,11 +1,15 @@
 """The pages that map the code name files and definitions that exist."""
 
 import ast
+import importlib
+import pkgutil
 import re
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+import headwater
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "headwater"
@@ -99,3 +103,22 @@ def test_every_room_is_on_the_map():
 def test_a_name_that_is_gone_is_found(span, complaint):
     assert named(f"See `{span}`.") == [span]
     assert missing(span) == complaint
+
+
+def classes():
+    """Every class of the package that can be imported without starting anything."""
+    for found in pkgutil.walk_packages(headwater.__path__, "headwater."):
+        if not found.name.endswith("__main__"):
+            module = importlib.import_module(found.name)
+            for thing in vars(module).values():
+                if isinstance(thing, type) and thing.__module__ == module.__name__:
+                    yield thing
+
+
+def test_no_class_takes_a_slot_of_its_base():
+    """It would share the place, and with it two meanings."""
+    for cls in classes():
+        slots = cls.__dict__.get("__slots__", ())
+        for base in cls.__mro__[1:]:
+            shared = {*slots} & {*base.__dict__.get("__slots__", ())}
+            assert not shared, f"{cls.__qualname__} and {base.__qualname__}: {shared}"
