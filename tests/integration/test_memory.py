@@ -19,7 +19,12 @@ from headwater.transport.frame_protocol import FIRST_BUFFER
 from headwater.wire.apis import PRODUCE
 from headwater.wire.framing import request_frame
 from headwater.wire.messages.fetch import FetchResponse
-from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from headwater.wire.messages.groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from headwater.wire.messages.produce import ProduceResponse
 from headwater.wire.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from tests.unit.broker.live import Live, batch, fetch_request, produce_request, until
@@ -79,6 +84,25 @@ def test_a_broker_without_any_memory_to_spare_serves_one_request_after_another(t
             assert client.produce("t", batch(os.urandom(300_000))).base_offset == number
         assert client.fetch("t", 2).records
         assert live.on_loop(lambda: live.context.memory.used) <= FIRST_BUFFER
+
+
+def test_a_large_request_counts_with_the_whole_buffer_that_it_keeps(tmp_path, monkeypatch):
+    """The buffer may be as large as the largest request before."""
+    weights = []
+    with Live(tmp_path) as live, live.client() as client:
+        live.create("t", max_message_bytes=str(8 << 20))
+        assert client.produce("t", batch(os.urandom(6 << 20))).error_code == 0
+        turns = live.context.turns
+        start = turns.start_large
+
+        def noted(steps, peer, weight):
+            weights.append((weight, peer.memory.held.get(peer, 0)))
+            start(steps, peer, weight)
+
+        monkeypatch.setattr(turns, "start_large", noted)
+        client.ask(DescribeGroupsRequest(groups=["g" * 1000] * 2000), DescribeGroupsResponse, 5)
+    assert weights[0][0] >= 6 << 20
+    assert weights[0][1] == 0, "the new buffer is a small one"
 
 
 @pytest.fixture

@@ -249,11 +249,12 @@ class Dispatch:
         frame: Buffer
         if end - start > MAPPED_BUFFER:
             frame = connection.view[start:end]
-            connection.give_up_buffer()
+            weight = connection.give_up_buffer()
         else:
             frame = bytes(connection.view[start:end])
+            weight = len(frame)
         connection.hold()
-        turns.start_large(self._decode(connection, row, frame, limit), connection, len(frame))
+        turns.start_large(self._decode(connection, row, frame, limit), connection, weight)
 
     def _decode_in_place(
         self,
