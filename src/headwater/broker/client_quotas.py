@@ -339,6 +339,8 @@ class ClientQuotas:
 
     def _wait(self, connection: ServerConnection, bucket: QuotaBucket, wait_us: int) -> None:
         """Release a hold of the connection after the debt is paid and earlier waiters had their turn."""
+        if connection.gone:
+            return  # it left before its answer: nothing would forget it
         queue = self._queues.get(bucket)
         if queue is None:
             queue = self._queues[bucket] = _Queue(bucket)

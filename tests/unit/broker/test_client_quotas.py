@@ -372,6 +372,20 @@ def test_a_client_waits_for_changes_that_another_broker_counted(live, clock, quo
         until(lambda: create(client, 7, "forwarded")[0] == E.TOPIC_ALREADY_EXISTS)
 
 
+def test_a_client_that_left_before_its_answer_is_counted_but_does_not_wait(live, clock, quotas):
+    quotas(controller_mutation_rate=1.0)
+    limits = live.context.client_quotas
+    with live.client() as client:
+        create(client, 7, "left")
+        [peer] = live.on_loop(lambda: list(live.context.connection_quotas.open))
+    until(lambda: not live.on_loop(lambda: list(live.context.connection_quotas.open)))
+    request = SimpleNamespace(connection=peer, client_id="test")
+    live.on_loop(lambda: limits.mute_for_changes(request, 5000))
+    [bucket] = live.on_loop(limits.throttled)
+    assert bucket.left < 0
+    assert live.on_loop(lambda: (limits._queues_of, limits._queues)) == ({}, {})
+
+
 def test_topics_made_on_demand_count_as_those_that_are_asked_for(live, clock, quotas, monkeypatch):
     monkeypatch.setitem(vars(live.context.settings), "auto_create_topics_enable", True)
     quotas(controller_mutation_rate=1.0)
