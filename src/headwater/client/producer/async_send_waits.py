@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from headwater.client.errors import TimedOutError
+from headwater.client.errors import ClosedError, TimedOutError
 from headwater.client.producer.accumulator import record_bound
 from headwater.client.producer.bulk import Load, SentMany, Table
 from headwater.client.producer.futures import (
@@ -31,6 +31,7 @@ class AsyncSendWaits:
     def __init__(self, owner: object, core: ProducerCore) -> None:
         self._core = core
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
         self._dropping: asyncio.Task[None] | None = None
         self._finalizer = weakref.finalize(owner, self._owner_dropped)
         self._finalizer.atexit = False
@@ -140,20 +141,22 @@ class AsyncSendWaits:
     async def close(self, timeout_s: float | None) -> None:
         await self.start()
         core = self._core
-        if core.unusable is None:
-            try:
-                if core.sender.fatal is None:
-                    if core.initialized:
-                        await core.end_transaction(timeout_s)
-                    core.refuse_sends()
-                    if core.sender.fatal is None:
-                        await self.flush(timeout_s, closing=True)
-            except TimedOutError:
-                pass  # the futures of those records fail below
-            finally:
+        if self._closed:
+            return
+        try:
+            if core.sender.fatal is None:  # a second close() waits as well
+                if core.initialized and core.unusable is None:
+                    await core.end_transaction(timeout_s)
                 core.refuse_sends()
-                await core.stop()
-        self._finalizer.detach()
+                if core.sender.fatal is None:
+                    await self.flush(timeout_s, closing=True)
+        except (TimedOutError, ClosedError):
+            pass  # the futures of those records fail below
+        finally:
+            core.refuse_sends()
+            await core.stop()
+            self._finalizer.detach()
+            self._closed = True
 
     def _owner_dropped(self) -> None:
         """Fail the unsent records of a producer that was dropped without close()."""
