@@ -237,6 +237,28 @@ def test_close_sends_what_other_tasks_sent_until_then(cluster) -> None:
     asyncio.run(asyncio.wait_for(main(), LIMIT_S))
 
 
+def test_a_second_close_waits_for_the_records_of_the_first(cluster) -> None:
+    async def main() -> None:
+        producer = aio.Producer(bootstrap_servers=cluster.bootstrap)
+        await producer.send_and_wait("t", b"first")
+        sent = await producer.send("t", b"v")
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        await producer.close()
+        assert sent.exception(0) is None
+        await closing
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
+
+
+def test_a_producer_whose_send_is_replaced_goes_on(cluster) -> None:
+    with warnings.catch_warnings(), connect(cluster) as producer:
+        warnings.simplefilter("error", ResourceWarning)
+        producer.send = lambda *record: None
+        gc.collect()
+        producer.send_many("t", [b"v"]).result(LIMIT_S)
+
+
 def test_a_producer_lives_as_long_as_its_send(cluster) -> None:
     class Counting(headwater.Producer):
         def send(self, *record, **options):

@@ -72,6 +72,7 @@ class Producer:
         )
         self._waits = BlockingSendWaits(self, self._core)
         if type(self).send is Producer.send and (fast := self._waits.fast_send()):
+            self._fast_send = fast  # also where `send` is replaced by another
             vars(self)["send"] = fast  # without the frame of the method
 
     @property

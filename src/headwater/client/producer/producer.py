@@ -69,6 +69,7 @@ class Producer:
         )
         self._waits = AsyncSendWaits(self, self._core)
         # blocking: if type(self).send is Producer.send and (fast := self._waits.fast_send()):
+        # blocking:     self._fast_send = fast  # also where `send` is replaced by another
         # blocking:     vars(self)["send"] = fast  # without the frame of the method
 
     @property
