@@ -203,8 +203,12 @@ def _unwritable_stdout() -> str | None:
         _drop_stdout()
     except OSError as problem:
         _drop_stdout()
-        return f"cannot write to standard output: {problem.strerror or problem}"
+        return _not_written(problem)
     return None
+
+
+def _not_written(problem: OSError) -> str:
+    return f"cannot write to standard output: {problem.strerror or problem}"
 
 
 def _drop_stdout() -> None:
@@ -234,10 +238,8 @@ def main() -> None:
         command(prog_name="headwater")
     except SystemExit as leaving:
         code = leaving.code
-    except OSError:
-        said = _unwritable_stdout()
-        if said is None:
-            raise
+    except OSError as problem:  # a command reports its own; here only help and version are printed
+        said = _unwritable_stdout() or _not_written(problem)
     said = said or _unwritable_stdout()
     if said is not None and not code:
         click.echo(f"Error: {said}", err=True)

@@ -345,6 +345,12 @@ def test_a_standard_stream_that_is_closed_or_full_is_one_line(
     assert done.returncode == (2 if "users" in words else 1)
 
 
+def test_full_standard_output_without_a_buffer_is_one_line():
+    line = f"PYTHONUNBUFFERED=1 exec '{sys.executable}' -m headwater --help >/dev/full"
+    done = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"{FULL}\n")
+
+
 def test_a_closed_stream_does_not_become_a_file_of_the_command(tmp_path: Path):
     script = (
         "import os; from headwater.cli import main; import headwater.cli.app as app;"
