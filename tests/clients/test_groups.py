@@ -217,6 +217,20 @@ def test_what_was_given_up_cannot_be_committed_before_the_new_share_is_known(joi
     settle(3, one, two)
 
 
+@pytest.mark.parametrize("code", [E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID])
+def test_a_late_answer_to_a_commit_does_not_end_the_next_membership(join, topic, code):
+    heard = Heard()
+    one = join(topic, heard, partition_assignment_strategy="cooperative-sticky")
+    settle(3, one)
+    commits = one._core._commits
+    former = commits.member()
+    two = join(topic, partition_assignment_strategy="cooperative-sticky")
+    settle(3, one, two)
+    assert "call poll" in str(commits._refused(code, "", former))
+    one.commit({next(iter(one.assignment())): 1})
+    assert not [word for word in heard.words if word[0] == "lost"]
+
+
 def test_a_pattern_finds_topics_as_they_come(broker, join, group):
     prefix = broker.name("many")
     first = broker.topic(name=f"{prefix}.a")

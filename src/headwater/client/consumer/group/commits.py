@@ -50,7 +50,7 @@ _COORDINATOR_GONE = frozenset(
 )
 _GRACE_MS = 1500
 """How long to retry a partition that the coordinator does not know: it may be new."""
-_FENCED = frozenset({E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID})
+_BEGIN_ANEW = frozenset({E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID})
 
 
 class CommitIdentity(NamedTuple):
@@ -252,10 +252,13 @@ class Commits:
         problem = error_of(code)
         if problem in _COORDINATOR_GONE:
             self._cluster.forget_coordinator(self._group)
+        now = self.member()
+        if problem in _BEGIN_ANEW and not now.outside and now.generation != who.generation:
+            problem = E.REBALANCE_IN_PROGRESS  # a late answer: the member is in the next generation
         if problem is E.FENCED_INSTANCE_ID:
             self.on_fenced(problem)
             return failure(problem)
-        if problem in _FENCED:
+        if problem in _BEGIN_ANEW:
             self.on_fenced(problem)
             return self._commit_failed(problem, who)
         if problem is E.REBALANCE_IN_PROGRESS:
