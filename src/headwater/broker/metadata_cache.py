@@ -51,6 +51,9 @@ class MetadataCache:
         self.controller_id = -1
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
+        # New topics of which not all partitions are known yet. Nobody may use them: keys would go to
+        # other partitions, and groups to other coordinators, than a moment later.
+        self._incomplete: dict[str, TopicInfo] = {}
         self.name_of: dict[Uuid, str] = {}
         # The controller epoch and broker epoch of the updates, and the earlier topics that this
         # controller has not sent yet.
@@ -62,7 +65,7 @@ class MetadataCache:
         self.controller_id = update.controller_id
         series = (update.controller_epoch, update.broker_epoch)
         if series != self._series:
-            self._series, self._unconfirmed = series, set(self.topics)
+            self._series, self._unconfirmed = series, {*self.topics, *self._incomplete}
         if update.live_brokers:
             self.brokers = {broker.id: _broker(broker) for broker in update.live_brokers}
         removed: list[TopicPartition] = []
@@ -79,8 +82,8 @@ class MetadataCache:
         if (controller_epoch, broker_epoch) != self._series:
             return []
         gone = [name for name in self.topics if name in self._unconfirmed]
-        for name in gone:
-            self._remove(self.topics[name])
+        for name in self._unconfirmed:
+            self._remove(name)
         self._unconfirmed.clear()
         return gone
 
@@ -90,31 +93,30 @@ class MetadataCache:
         gone = [
             p.partition_index for p in state.partition_states if p.leader == LEADER_DURING_DELETE
         ]
-        topic = self.topics.get(state.topic_name)
+        name = state.topic_name
+        topic = self._incomplete.get(name) or self.topics.get(name)
         if topic is None or topic.topic_id != state.topic_id:
             if len(gone) == len(state.partition_states):
                 return []
-            topic = self._add(state.topic_name, state.topic_id)
+            self._remove(name)
+            topic = self._incomplete[name] = TopicInfo(name, state.topic_id)
         for partition in state.partition_states:
             if partition.leader != LEADER_DURING_DELETE:
                 topic.partitions[partition.partition_index] = _partition(partition)
         for index in gone:
             topic.partitions.pop(index, None)
         if not topic.partitions:
-            self._remove(topic)
-        return [TopicPartition(state.topic_name, index) for index in gone]
+            self._remove(name)
+        elif name in self._incomplete and len(topic.partitions) >= state.partition_count:
+            self.topics[name] = self._incomplete.pop(name)
+            self.name_of[topic.topic_id] = name
+        return [TopicPartition(name, index) for index in gone]
 
-    def _add(self, name: str, topic_id: Uuid) -> TopicInfo:
-        old = self.topics.get(name)
-        if old is not None:
-            self._remove(old)
-        topic = self.topics[name] = TopicInfo(name, topic_id)
-        self.name_of[topic_id] = name
-        return topic
-
-    def _remove(self, topic: TopicInfo) -> None:
-        self.topics.pop(topic.name, None)
-        self.name_of.pop(topic.topic_id, None)
+    def _remove(self, name: str) -> None:
+        self._incomplete.pop(name, None)
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            self.name_of.pop(topic.topic_id, None)
 
     # -- reading
 

@@ -117,6 +117,7 @@ def update_metadata(
                 _metadata(index, topic.partitions[index], state, topic.deleting)
                 for index in indexes
             ],
+            partition_count=topic.partition_count,
         )
         for topic, indexes in _by_topic(state, partitions)
     ]

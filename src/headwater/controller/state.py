@@ -92,6 +92,13 @@ class TopicState:
     version: int = 0
     config: dict[str, str] = field(default_factory=dict)
     deleting: bool = False
+    planned: int = 0
+    """How many partitions it will have once a creation has ended, which adds a few at a time."""
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions, with those that are being added."""
+        return max(self.planned, len(self.partitions))
 
     def replication_factor(self) -> int:
         """The number of replicas of the first partition, as Kafka reports it."""

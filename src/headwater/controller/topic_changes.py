@@ -143,6 +143,7 @@ class TopicChanges:
         token: int,
     ) -> Iterator[None]:
         """Write the topic's `ops` with the first states, then the other states step by step."""
+        topic.planned = first + len(replicas)
         for start in range(0, len(replicas), FOLDERS_PER_STEP):
             added = []
             for index, brokers in enumerate(

@@ -9,13 +9,15 @@ Partition = UpdateMetadataRequest.UpdateMetadataPartitionState
 OLD, NEW = b"\1" * 16, b"\2" * 16
 
 
-def update(name="t", topic_id=OLD, leaders=(1,), first=0, brokers=()):
+def update(name="t", topic_id=OLD, leaders=(1,), first=0, brokers=(), count=0):
     partitions = [
         Partition(partition_index=first + rank, leader=leader, leader_epoch=3, isr=[1],
                   replicas=[1, 2], offline_replicas=[2], zk_version=9)
         for rank, leader in enumerate(leaders)
     ]  # fmt: skip
-    topic = Topic(topic_name=name, topic_id=topic_id, partition_states=partitions)
+    topic = Topic(
+        topic_name=name, topic_id=topic_id, partition_states=partitions, partition_count=count
+    )
     return UpdateMetadataRequest(controller_id=5, topic_states=[topic], live_brokers=list(brokers))
 
 
@@ -52,6 +54,40 @@ def test_partitions_are_added_and_changed_one_by_one():
     cache.apply(update(leaders=(1,)))
     cache.apply(update(leaders=(7,), first=1))
     assert [cache.partition("t", index).leader for index in (0, 1)] == [1, 7]
+
+
+def test_a_new_topic_is_not_known_before_all_of_its_partitions_are():
+    """A key hashed over some of them would belong to another partition a moment later."""
+    cache = MetadataCache("cluster")
+    cache.apply(update(leaders=(1, 1), count=3))
+    assert (cache.topics, cache.name_of, cache.partition_count("t")) == ({}, {}, 0)
+    cache.apply(update(leaders=(1,), first=2, count=3))
+    assert (list(cache.topics), cache.name_of, cache.partition_count("t")) == (["t"], {OLD: "t"}, 3)
+
+
+def test_a_topic_that_grows_stays_known():
+    cache = MetadataCache("cluster")
+    cache.apply(update(leaders=(1,), count=1))
+    cache.apply(update(leaders=(1,), first=1, count=3))
+    assert cache.partition_count("t") == 2
+
+
+def test_a_topic_that_is_deleted_before_it_is_whole_leaves_nothing():
+    cache = MetadataCache("cluster")
+    cache.apply(update(leaders=(1, 1), count=3))
+    cache.apply(update(leaders=(LEADER_DURING_DELETE,), count=3))
+    cache.apply(update(leaders=(LEADER_DURING_DELETE,), first=1, count=3))
+    cache.apply(update(topic_id=NEW, leaders=(1,), count=1))
+    assert cache.name_of == {NEW: "t"}
+
+
+def test_an_incomplete_topic_that_a_new_controller_does_not_name_is_forgotten():
+    cache = MetadataCache("cluster")
+    cache.apply(of(update(leaders=(1,), count=2), 1))
+    cache.apply(of(UpdateMetadataRequest(), 2))
+    cache.end_series(2, 3)
+    cache.apply(of(update(leaders=(1,), first=1, count=2), 2))
+    assert cache.topics == {}
 
 
 def test_a_deleted_topic_is_gone_with_its_id():

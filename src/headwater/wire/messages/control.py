@@ -174,6 +174,8 @@ class UpdateMetadataRequest(Struct, api_key=6, versions="0-8", flexible="6+"):
         partition_states: "list[UpdateMetadataRequest.UpdateMetadataPartitionState]" = since(
             default=[]
         )
+        partition_count: i32 = since("6+", default=0, tag=OWN_TAGS, ignorable=True)
+        """How many partitions the topic has, or will have once it is created; 0 if not known."""
 
     class UpdateMetadataBroker(Struct):
         """A live broker."""
