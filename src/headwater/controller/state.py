@@ -92,8 +92,9 @@ class TopicState:
     version: int = 0
     config: dict[str, str] = field(default_factory=dict)
     deleting: bool = False
-    planned: int = 0
-    """How many partitions it will have once a creation has ended, which adds a few at a time."""
+    planned: int = field(default=0, compare=False)
+    """How many partitions it will have once a creation has ended, which adds a few at a time. The next
+    controller finds all of them in the store."""
 
     @property
     def partition_count(self) -> int:
