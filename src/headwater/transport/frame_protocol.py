@@ -339,8 +339,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
             try:
                 self.view.release()
                 buffer.resize(self._start + capacity)
-            except BufferError:
-                self.view = memoryview(buffer)  # a request keeps slices
+            except (BufferError, OSError):  # a request keeps slices, or the kernel has no room
+                self.view = memoryview(buffer)
             else:
                 self.view = memoryview(buffer)
                 self._count(len(buffer))

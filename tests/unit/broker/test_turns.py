@@ -62,9 +62,9 @@ from tests.unit.broker.live import Closed, until
 
 MANY = 10_000
 MOST_TIMES = 16
-BACKGROUND = 256 * 1024
-"""What timers of the broker may allocate meanwhile."""
 """The bytes that the broker may take for each byte of the longest request, beside a MiB."""
+BACKGROUND = 512 * 1024
+"""What timers and other threads of the broker may allocate meanwhile."""
 TIMES_OF_PRODUCE = 28
 """The same for topics without records: each has a slice of the receive buffer, larger than itself."""
 MIB = 1 << 20
